@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Each sets up .venv first if it has to.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Gossamer needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## create .venv and install everything
+
+demo: $(STAMP) ## the main job on embedded data: a table and an HTML report in out/demo
+	$(BIN)/gossamer synthetic --out out/demo
+
+test: $(STAMP) ## all tests, with coverage
+	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term
+
+test-slow: $(STAMP) ## the long proofs
+	$(BIN)/python -m pytest -n 2 -m slow
+
+lint: $(STAMP) ## ruff (lint and format) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP) ## every benchmark: ratios measured side by side
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(STAMP) ## regenerate the tables in docs/ that come from the code
+	$(BIN)/python docs/generate.py
+
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) out runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+
+.PHONY: help setup demo test test-slow lint bench docs clean
