@@ -14,8 +14,8 @@ class GossamerError(ValueError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> GossamerError:
     """The error for a name that does not exist, with the nearest one that does.
 
-    >>> str(unknown("method", "dsgdn", ["dsgd", "dsgdm"]))
-    "There is no method 'dsgdn'; did you mean 'dsgdm'? Known: dsgd, dsgdm."
+    >>> str(unknown("topology", "ring-graph", ["ring", "star"]))
+    "There is no topology 'ring-graph'; did you mean 'ring'? Known: ring, star."
     """
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)

@@ -1,0 +1,61 @@
+"""Who talks to whom: graphs, mixing weights, schedules of graphs over time, and their spectrum.
+
+>>> from gossamer import topology
+>>> t = topology.get("hypercube", 8)
+>>> t.degree, t.diameter, round(t.p, 6)
+(3, 3, 0.75)
+"""
+
+from gossamer.topology.families import (
+    balanced_tree,
+    chain,
+    complete,
+    erdos_renyi,
+    exponential,
+    grid,
+    hypercube,
+    on_graph,
+    random_regular,
+    ring,
+    small_world,
+    star,
+    torus,
+)
+from gossamer.topology.graph import Graph
+from gossamer.topology.lookup import get, names
+from gossamer.topology.mixing import Mixing
+from gossamer.topology.schedules import in_turn, one_peer_exponential, random_matchings
+from gossamer.topology.sources import from_edges, from_file, from_matrix, from_matrix_file, from_networkx
+from gossamer.topology.topology import Topology
+from gossamer.topology.weights import WEIGHTS, weigh
+
+__all__ = [
+    "WEIGHTS",
+    "Graph",
+    "Mixing",
+    "Topology",
+    "balanced_tree",
+    "chain",
+    "complete",
+    "erdos_renyi",
+    "exponential",
+    "from_edges",
+    "from_file",
+    "from_matrix",
+    "from_matrix_file",
+    "from_networkx",
+    "get",
+    "grid",
+    "hypercube",
+    "in_turn",
+    "names",
+    "on_graph",
+    "one_peer_exponential",
+    "random_matchings",
+    "random_regular",
+    "ring",
+    "small_world",
+    "star",
+    "torus",
+    "weigh",
+]

@@ -1,0 +1,38 @@
+"""Checks of numbers that users hand in: one sentence per mistake."""
+
+import math
+import operator
+from typing import SupportsFloat, SupportsIndex
+
+from gossamer.errors import GossamerError
+
+
+def whole_number(value: object, what: str, least: int = 0) -> int:
+    """`value` as an int, at least `least`.
+
+    >>> whole_number(8, "the number of nodes", least=1)
+    8
+    """
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = operator.index(value)
+        if number >= least:
+            return number
+    raise GossamerError(f"{what[0].upper()}{what[1:]} must be a whole number of at least {least}, not {value!r}.")
+
+
+def node_count(n: object) -> int:
+    """`n` as a number of nodes: a whole number of at least 1."""
+    return whole_number(n, "the number of nodes", least=1)
+
+
+def probability(value: object, what: str) -> float:
+    """`value` as a float between 0 and 1.
+
+    >>> probability(0.3, "the rewiring probability")
+    0.3
+    """
+    if isinstance(value, SupportsFloat) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and 0 <= number <= 1:
+            return number
+    raise GossamerError(f"{what[0].upper()}{what[1:]} must be a number between 0 and 1, not {value!r}.")

@@ -1,0 +1,116 @@
+"""Topologies by name, as a command line or a configuration file gives them."""
+
+import inspect
+from collections.abc import Callable
+
+from gossamer.errors import GossamerError, unknown
+from gossamer.topology import families, schedules
+from gossamer.topology.sources import from_file, from_matrix_file
+from gossamer.topology.topology import Topology
+from gossamer.topology.weights import WEIGHTS
+
+FAMILIES: dict[str, Callable[..., Topology]] = {
+    "ring": families.ring,
+    "chain": families.chain,
+    "star": families.star,
+    "complete": families.complete,
+    "grid": families.grid,
+    "torus": families.torus,
+    "hypercube": families.hypercube,
+    "exponential": families.exponential,
+    "balanced-tree": families.balanced_tree,
+    "random-regular": families.random_regular,
+    "erdos-renyi": families.erdos_renyi,
+    "small-world": families.small_world,
+}
+SCHEDULES: dict[str, Callable[..., Topology]] = {
+    "one-peer-exponential": schedules.one_peer_exponential,
+    "random-matchings": schedules.random_matchings,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `get` knows, besides file:PATH and matrix:PATH."""
+    return (*FAMILIES, *SCHEDULES)
+
+
+def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis", seed: int = 0) -> Topology:
+    """The topology that `spec` describes, on n nodes.
+
+    `spec` is a name, with parameters after a colon: "ring", "random-regular:degree=4", "grid:rows=2",
+    "erdos-renyi:probability=0.3", "random-matchings:period=50,seed=3", "one-peer-exponential"; or a file:
+    "file:graph.txt" (edge list), "matrix:weights.csv" (your own W). `seed` serves the random ones unless the
+    parameters name another. A Topology is returned as it is. Files and topologies bring their own number of nodes:
+    n may be left out, and is checked otherwise.
+
+    >>> get("random-regular:degree=4", 16)
+    Topology('random-regular', n=16, degree=4, period=1)
+    """
+    if weights not in WEIGHTS:
+        raise unknown("kind of weights", str(weights), WEIGHTS)
+    if isinstance(spec, Topology):
+        return _of_size(spec, spec.name, n)
+    if not isinstance(spec, str):
+        raise GossamerError(f"A topology is given by its name or as a Topology, not as {type(spec).__name__}.")
+    name, _, rest = spec.partition(":")
+    if name == "file":
+        return _of_size(from_file(_path(name, rest), weights), spec, n)
+    if name == "matrix":
+        return _reweighted(_of_size(from_matrix_file(_path(name, rest)), spec, n), weights)
+    if name not in names():
+        raise unknown("topology", name, [*names(), "file:PATH", "matrix:PATH"])
+    if n is None:
+        raise GossamerError(f"Say how many nodes the topology '{name}' should have.")
+    build = FAMILIES.get(name) or SCHEDULES[name]
+    parameters = _parameters(name, build, rest, seed)
+    if name in FAMILIES:
+        return build(n, weights=weights, **parameters)
+    return _reweighted(build(n, **parameters), weights)
+
+
+def _parameters(name: str, build: Callable[..., Topology], text: str, seed: int) -> dict[str, int | float]:
+    """`key=value,key=value` as keyword arguments of `build`, each of the type that it declares."""
+    declared = {key: value for key, value in inspect.signature(build).parameters.items() if key not in ("n", "weights")}
+    given: dict[str, int | float] = {"seed": seed} if "seed" in declared else {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not declared:
+            raise GossamerError(f"The topology '{name}' takes no parameters, so leave out ':{text}'.")
+        if key not in declared:
+            raise unknown(f"parameter of {name}", key, declared)
+        kind = float if declared[key].annotation is float else int
+        try:
+            given[key] = kind(value)
+        except ValueError as error:
+            wanted = "a number" if kind is float else "a whole number"
+            shown = f"not '{value}'" if equals else "as in key=value"
+            raise GossamerError(f"The parameter {key} of the topology '{name}' must be {wanted}, {shown}.") from error
+    for key, parameter in declared.items():
+        if parameter.default is parameter.empty and key not in given:
+            example = "0.3" if parameter.annotation is float else "4"
+            raise GossamerError(f"The topology '{name}' needs a {key}, as in '{name}:{key}={example}'.")
+    return given
+
+
+def _path(name: str, path: str) -> str:
+    if not path:
+        raise GossamerError(f"Give the file after the colon, as in '{name}:PATH'.")
+    return path
+
+
+def _of_size(topology: Topology, name: str, n: int | None) -> Topology:
+    if n is not None and n != topology.n:
+        raise GossamerError(f"The topology '{name}' has {topology.n} nodes, but {n} were asked for; make them agree.")
+    return topology
+
+
+def _reweighted(topology: Topology, weights: str) -> Topology:
+    """A topology that brings its own weights takes no others, but can be made lazy."""
+    if weights == "lazy":
+        return topology.lazy()
+    if weights != "metropolis":
+        raise GossamerError(
+            f"The topology '{topology.name}' brings its own weights, so {weights} weights do not apply; "
+            f"leave the default, or use lazy."
+        )
+    return topology

@@ -1,0 +1,77 @@
+"""Topologies that change from round to round."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gossamer.errors import GossamerError
+from gossamer.topology.arguments import node_count, whole_number
+from gossamer.topology.csr import Ints
+from gossamer.topology.graph import Graph
+from gossamer.topology.mixing import Mixing
+from gossamer.topology.random_graphs import ATTEMPTS
+from gossamer.topology.topology import Topology
+from gossamer.topology.weights import weigh
+
+
+def one_peer_exponential(n: int) -> Topology:
+    """In round k node i sends to i + 2^(k mod ceil(log2 n)) mod n and keeps one half: directed, one message a round.
+
+    After log2 n rounds every node holds the exact average if n is a power of two.
+    """
+    n = node_count(n)
+    nodes = np.arange(n)
+    rounds = [_halves(nodes, (nodes - (1 << k)) % n) for k in range((n - 1).bit_length())]
+    return Topology("one-peer-exponential", rounds or [_halves(nodes, nodes)])
+
+
+def random_matchings(n: int, period: int = 100, seed: int = 0) -> Topology:
+    """In every round a random matching, as large as possible; matched pairs average. With odd n one node is idle."""
+    n = node_count(n)
+    period = whole_number(period, "the period of a schedule", least=1)
+    rng = np.random.default_rng(whole_number(seed, "the seed"))
+    pairs = n // 2
+    for _ in range(ATTEMPTS):
+        partners = np.tile(np.arange(n), (period, 1))
+        for row in partners:
+            a, b = rng.permutation(n)[: 2 * pairs].reshape(2, pairs)
+            row[a], row[b] = b, a
+        together = np.stack([np.tile(np.arange(n), period), partners.ravel()], axis=1)
+        if Graph(n, together[together[:, 0] != together[:, 1]]).is_connected:
+            return Topology("random-matchings", [_halves(np.arange(n), row) for row in partners])
+    raise GossamerError(
+        f"Random matchings of {n} nodes do not connect all of them within {period} rounds; use a longer period."
+    )
+
+
+def in_turn(parts: Iterable[Topology | Graph | Mixing], weights: str = "metropolis") -> Topology:
+    """A schedule that goes through `parts` in turn: one round per matrix or graph, a whole period per topology.
+
+    Plain graphs get the weights of that name. A single graph need not be connected, the union of all must be.
+
+    >>> pairs = Graph(4, [(0, 1), (2, 3)]), Graph(4, [(1, 2), (3, 0)])
+    >>> in_turn(pairs)
+    Topology('in-turn', n=4, degree=1, period=2)
+    """
+    rounds: list[Mixing] = []
+    labels = None
+    for part in parts:
+        if isinstance(part, Topology):
+            rounds += part.mixings
+        elif isinstance(part, Graph):
+            rounds.append(weigh(part, weights))
+        elif isinstance(part, Mixing):
+            rounds.append(part)
+        else:
+            raise GossamerError(f"A schedule takes topologies, graphs and mixing matrices, not {type(part).__name__}.")
+        if not isinstance(part, Mixing) and part.labels is not None:
+            if labels not in (None, part.labels):
+                raise GossamerError("All parts of a schedule must name their nodes alike and in the same order.")
+            labels = part.labels
+    return Topology("in-turn", rounds, labels)
+
+
+def _halves(nodes: Ints, senders: Ints) -> Mixing:
+    """Every node averages its own vector with that of one sender (possibly itself)."""
+    half = np.full(2 * len(nodes), 0.5)
+    return Mixing(len(nodes), np.concatenate([nodes, nodes]), np.concatenate([nodes, senders]), half)

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossamer.errors import GossamerError
+from gossamer.topology import Graph, chain, from_edges, in_turn, one_peer_exponential, random_matchings, ring, star
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 64])
+def test_one_peer_exponential_averages_exactly(n):
+    topology = one_peer_exponential(n)
+    assert topology.period == max(1, n.bit_length() - 1)
+    x = np.random.default_rng(0).standard_normal((n, 3))
+    mixed = x
+    for round in range(topology.period):
+        mixed = topology.at(round) @ mixed
+    np.testing.assert_allclose(mixed, np.broadcast_to(x.mean(axis=0), x.shape), atol=1e-15)
+    assert topology.p == 1
+    assert topology.spectral_gap == 1
+
+
+@given(st.integers(2, 40), st.integers(0, 20))
+def test_one_peer_exponential_sends_to_the_right_peer(n, round):
+    topology = one_peer_exponential(n)
+    period = int(np.ceil(np.log2(n)))
+    assert topology.period == period
+    mixing = topology.at(round)
+    for i in range(n):
+        peer = (i + 2 ** (round % period)) % n
+        assert mixing.receivers(i).tolist() == [peer]
+        assert mixing.dense()[peer, i] == mixing.dense()[i, i] == 0.5
+    assert 0 < topology.p <= 1
+
+
+@settings(deadline=None)
+@given(st.integers(1, 20), st.integers(0, 20))
+def test_random_matchings(n, seed):
+    topology = random_matchings(n, period=30, seed=seed)
+    assert topology.period == 30
+    assert topology.is_symmetric
+    assert 0 < topology.p <= 1
+    for mixing in topology.mixings:
+        partners = [mixing.senders(i).tolist() for i in range(n)]
+        assert sum(map(len, partners)) == n - n % 2
+        assert mixing.degree == min(1, n - 1)
+        assert set(mixing.values.tolist()) <= {0.5, 1.0}
+
+
+def test_every_pair_gets_matched_alike():
+    topology = random_matchings(5, period=3000, seed=1)
+    mean = np.mean([mixing.dense() for mixing in topology.mixings], axis=0)
+    np.testing.assert_allclose(mean[~np.eye(5, dtype=bool)], 0.5 / 5, atol=0.02)
+
+
+def test_seeds_decide_matchings():
+    assert random_matchings(8, seed=1).fingerprint == random_matchings(8, seed=1).fingerprint
+    assert random_matchings(8, seed=1).fingerprint != random_matchings(8, seed=2).fingerprint
+
+
+def test_in_turn_takes_topologies_graphs_and_matrices():
+    topology = in_turn([ring(4), one_peer_exponential(4), Graph(4, [(0, 2)]), star(4).at(0)], weights="lazy")
+    assert topology.period == 5
+    assert topology.at(1) is topology.mixings[1]
+    assert topology.at(6) is topology.mixings[1]
+    assert topology.at(3).dense()[0].tolist() == [0.75, 0, 0.25, 0]
+
+
+def test_in_turn_keeps_labels():
+    abc = from_edges([("a", "b"), ("b", "c")])
+    assert in_turn([abc, chain(3)]).labels == ("a", "b", "c")
+    with pytest.raises(GossamerError, match="name their nodes alike"):
+        in_turn([abc, from_edges([("b", "a"), ("b", "c")])])
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: random_matchings(8, period=0), "period of a schedule must be a whole number of at least 1"),
+        (lambda: random_matchings(8, period=1), "do not connect all of them within 1 rounds; use a longer period"),
+        (lambda: random_matchings(8, seed="x"), "The seed must be a whole number"),
+        (lambda: in_turn([]), "'in-turn' needs the weights of at least one round"),
+        (lambda: in_turn([ring(3), ring(4)]), "rounds of 3 and 4 nodes"),
+        (lambda: in_turn(["ring"]), "takes topologies, graphs and mixing matrices, not str"),
+        (lambda: in_turn([Graph(4, [(0, 1)]), Graph(4, [(2, 3)])]), "no path joins node 0 and node 2 in the 2 rounds"),
+    ],
+)
+def test_bad_input(build, sentence):
+    with pytest.raises(GossamerError, match=sentence):
+        build()
