@@ -1,0 +1,52 @@
+"""What a node computes: one update rule per file, and the contract they share."""
+
+from gossamer.methods.abm import ABm
+from gossamer.methods.allreduce import AllReduceSGDm
+from gossamer.methods.contract import Method, State, find, get, names
+from gossamer.methods.d2 import D2
+from gossamer.methods.decentlam import DecentLaM
+from gossamer.methods.dsgd import DSGD, DSGDm
+from gossamer.methods.facts import Facts, Needs
+from gossamer.methods.gtadam import GTAdam
+from gossamer.methods.momentum_tracking import GradientTracking, MomentumTracking
+from gossamer.methods.qg_dsgdm import QGDSGDm
+from gossamer.methods.relaysum import RelaySum, RelaySumM
+
+__all__ = [
+    "BUILT_IN",
+    "D2",
+    "DSGD",
+    "ABm",
+    "AllReduceSGDm",
+    "DSGDm",
+    "DecentLaM",
+    "Facts",
+    "GTAdam",
+    "GradientTracking",
+    "Method",
+    "MomentumTracking",
+    "Needs",
+    "QGDSGDm",
+    "RelaySum",
+    "RelaySumM",
+    "State",
+    "find",
+    "get",
+    "names",
+]
+
+BUILT_IN = (
+    "dsgd",
+    "dsgdm",
+    "qg-dsgdm",
+    "decentlam",
+    "gradient-tracking",
+    "momentum-tracking",
+    "abm",
+    "gtadam",
+    "d2",
+    "relaysum",
+    "relaysum-m",
+    "all-reduce-sgdm",
+)
+"""The names of the methods that come with Gossamer, in the order in which tables list them."""

@@ -1,0 +1,52 @@
+"""The centralized yardstick: every node applies the exact average gradient."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
+from gossamer.methods.contract import Method
+from gossamer.methods.dsgd import MomentumState
+from gossamer.methods.facts import Facts
+from gossamer.methods.validation import check_fraction
+from gossamer.network.contract import Network
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduceSGDm(Method):
+    """SGD with momentum on the exact average gradient: what decentralized methods are measured against.
+
+    U <- beta U + mean(G)
+    X <- X - eta U                 (nesterov: mean(G) + beta U in the place of U)
+
+    It needs an all-reduce over all nodes in every round, and the graph plays no part.
+    """
+
+    name = "all-reduce-sgdm"
+    facts = Facts(
+        title="All-reduce SGDm",
+        citation="Polyak, 1964",
+        sends="all-reduce",
+        exact=True,
+        exact_on_schedules=True,
+        preserves_mean=True,
+        equals_sgd_alone=True,
+    )
+
+    beta: Scalar = 0.9
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction("All-reduce SGDm", "beta", self.beta)
+
+    def initial(self, x: Tensor, net: Network) -> MomentumState:
+        """U = 0."""
+        return MomentumState(u=torch.zeros_like(x))
+
+    def step(self, state: MomentumState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
+        """U <- beta U + mean(G);  X <- X - eta U."""
+        mean = net.average(grad)
+        u = decay_and_add_(state.u, self.beta, mean)
+        direction = torch.addcmul(mean, u, torch.as_tensor(self.beta, dtype=u.dtype)) if self.nesterov else u
+        subtract_scaled(x, lr, direction, out=x)

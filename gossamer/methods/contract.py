@@ -1,0 +1,141 @@
+"""The contract every method fulfils, and the registry of those that do."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from gossamer.errors import GossamerError, unknown
+from gossamer.methods.arithmetic import Scalar
+from gossamer.methods.facts import Facts
+from gossamer.network.contract import Network, Pending, Ready
+from gossamer.topology import Topology
+
+
+@dataclasses.dataclass
+class State:
+    """What a method remembers between rounds: a dataclass of tensors, numbers and pending messages."""
+
+    def tensors(self) -> dict[str, Any]:
+        """Everything in the state as plain tensors and numbers. Messages under way are waited for first."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: v.wait() if isinstance(v, Pending) else v for k, v in values.items()}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Take over what `tensors` gave, in place."""
+        if set(saved) != {f.name for f in dataclasses.fields(self)}:
+            raise GossamerError(
+                f"The saved state holds {sorted(saved)}, but this method keeps "
+                f"{sorted(f.name for f in dataclasses.fields(self))}; it was saved by another method or version."
+            )
+        for name, value in saved.items():
+            mine = getattr(self, name)
+            if isinstance(mine, Pending):
+                for old, new in zip(mine.wait(), value, strict=True):
+                    old.copy_(new)
+                setattr(self, name, Ready(*mine.wait()))
+            elif isinstance(mine, Tensor):
+                mine.copy_(value)
+            else:
+                setattr(self, name, value)
+
+
+class Method(ABC):
+    """An update rule: what each node computes in a round and what it sends.
+
+    Write the rule once, with elementwise operations and the network's verbs, and it runs on a stack of all nodes [N, d]
+    and on one node's own vector [d] alike. A subclass with a `name` is found by `gossamer.methods.get(name)`.
+
+    >>> class Local(Method):
+    ...     name = "local-sgd-without-communication"
+    ...     facts = Facts(title="Local SGD", sends=0)
+    ...
+    ...     def step(self, state, x, grad, lr, net, round):
+    ...         x.sub_(grad, alpha=lr)
+    """
+
+    name: ClassVar[str]
+    """How the command line and `gossamer.methods.get` call it."""
+    facts: ClassVar[Facts]
+    """What it is, costs, needs and promises."""
+
+    _registry: ClassVar[dict[str, type["Method"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            return
+        known = Method._registry.get(cls.name)
+        if known and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise GossamerError(
+                f"The method name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}; "
+                f"give {cls.__qualname__} another."
+            )
+        Method._registry[cls.name] = cls
+
+    def initial(self, x: Tensor, net: Network) -> State:
+        """Allocate what the method remembers, without any communication. All nodes start from the same x."""
+        return State()
+
+    @abstractmethod
+    def step(self, state: Any, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
+        """One round: change x and the state in place.
+
+        `grad` is this round's gradient at x, weight decay included; the method may use it as scratch. `lr` is the step
+        size eta, a number or a tensor that broadcasts to x. Rounds count from 0. A message that is needed only in the
+        next round may be left pending in the state.
+        """
+
+    def correction(self, state: Any) -> Tensor:
+        """What the method adds to a node's own direction to point it to the common one (methods that track)."""
+        raise GossamerError(f"{self.facts.title} keeps no correction term: it does not track an average.")
+
+    def check(self, topology: Topology) -> None:
+        """Raise a `GossamerError` with the remedy if this method cannot run on `topology`."""
+        self.facts.needs.check(self.facts.title, topology)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The numbers the method was made with."""
+        names = _field_names(type(self))
+        return dict(vars(self)) if names is None else {name: getattr(self, name) for name in names}
+
+    @property
+    def momentum(self) -> Scalar:
+        """beta, or 0 for a method without momentum."""
+        return getattr(self, "beta", 0.0)
+
+
+def names() -> list[str]:
+    """The names of all methods, the user's own included."""
+    return list(Method._registry)
+
+
+def find(name: str) -> type[Method]:
+    """The class of the method called `name` (upper case, blanks and underscores do not matter)."""
+    key = str(name).strip().lower().replace("_", "-").replace(" ", "-")
+    if key not in Method._registry:
+        raise unknown("method", str(name), names())
+    return Method._registry[key]
+
+
+def get(name: str, **hyperparameters: Any) -> Method:
+    """The method called `name`, made with these hyper-parameters.
+
+    >>> get("momentum-tracking", beta=0.9)
+    MomentumTracking(beta=0.9, init='theorem')
+    """
+    cls = find(name)
+    known = _field_names(cls)
+    for key in hyperparameters:
+        if known is not None and key not in known:
+            if not known:
+                raise GossamerError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
+            raise unknown(f"hyper-parameter of {cls.facts.title}", key, known)
+    return cls(**hyperparameters)
+
+
+def _field_names(cls: type) -> list[str] | None:
+    """The hyper-parameters of a method written as a dataclass; None for any other class."""
+    return [f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else None

@@ -1,0 +1,248 @@
+"""Every method follows the naive per-node implementation, on every kind of graph it accepts, to rounding."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gossamer import methods, topology
+from gossamer.errors import GossamerError
+from gossamer.topology import Topology
+from tests.methods import naive
+from tests.methods.trajectories import Task, distance, library_run, naive_run
+
+TOLERANCE = 1e-10
+FLOAT32_TOLERANCE = 1e-4
+TASK = Task.drawn()
+
+# Ten times smaller from round 20 on, no step at all in round 30, then larger than ever, and rising.
+RATES = [0.03] * 20 + [0.003] * 10 + [0.0] + [0.04 + 0.0005 * k for k in range(19)]
+
+GRAPHS = {
+    "ring": lambda: topology.ring(8),
+    "star": lambda: topology.star(8),
+    "hypercube": lambda: topology.hypercube(8),
+    "random": lambda: topology.erdos_renyi(8, probability=0.4, seed=1),
+    "chain": lambda: topology.chain(8),
+    "balanced-tree": lambda: topology.balanced_tree(8),
+    "lazy-ring": lambda: topology.ring(8).lazy(),
+    "lazy-hypercube": lambda: topology.hypercube(8).lazy(),
+}
+SCHEDULES = {
+    "one-peer-exponential": lambda: topology.one_peer_exponential(8),
+    "random-matchings": lambda: topology.random_matchings(8, period=7, seed=3),
+    "ring-and-star-in-turn": lambda: topology.in_turn([topology.ring(8), topology.star(8)]),
+}
+TREES = ("star", "chain", "balanced-tree")
+
+ANYWHERE = (*GRAPHS, *SCHEDULES)
+# Even rings and hypercubes have an eigenvalue at or below -1/3.
+ABOVE_MINUS_A_THIRD = tuple(name for name in GRAPHS if name not in ("ring", "hypercube"))
+ACCEPTS: dict[str, tuple[str, ...]] = {
+    "dsgd": ANYWHERE,
+    "dsgdm": ANYWHERE,
+    "qg-dsgdm": ANYWHERE,
+    "decentlam": tuple(GRAPHS),
+    "gradient-tracking": ANYWHERE,
+    "momentum-tracking": ANYWHERE,
+    "abm": tuple(GRAPHS),
+    "gtadam": ANYWHERE,
+    "d2": ABOVE_MINUS_A_THIRD,
+    "relaysum": TREES,
+    "relaysum-m": TREES,
+    "all-reduce-sgdm": ANYWHERE,
+}
+PAIRS = [(method, where) for method, places in ACCEPTS.items() for where in places]
+
+# Everything that is not the default, on a graph and, where the method accepts one, on a schedule.
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("dsgdm", {"beta": 0.0}),
+    ("dsgdm", {"beta": 0.6, "nesterov": True}),
+    ("qg-dsgdm", {"beta": 0.0}),
+    ("qg-dsgdm", {"beta": 0.9, "mu": 0.7}),
+    ("qg-dsgdm", {"beta": 0.5, "mu": 0.0}),
+    ("decentlam", {"beta": 0.0}),
+    ("decentlam", {"beta": 0.7}),
+    ("gradient-tracking", {"init": "zero"}),
+    ("momentum-tracking", {"init": "zero"}),
+    ("momentum-tracking", {"beta": 0.0}),
+    ("momentum-tracking", {"beta": 0.0, "init": "zero"}),
+    ("momentum-tracking", {"beta": 0.5}),
+    ("abm", {"beta": 0.0}),
+    ("abm", {"beta": 0.5}),
+    ("gtadam", {"gmax": 1e-3}),
+    ("gtadam", {"b1": 0.0, "b2": 0.9, "eps": 1e-3}),
+    ("relaysum", {"fill": "own"}),
+    ("relaysum-m", {"beta": 0.0}),
+    ("relaysum-m", {"nesterov": True}),
+    ("relaysum-m", {"fill": "own"}),
+    ("relaysum-m", {"beta": 0.5, "nesterov": True, "fill": "own"}),
+    ("all-reduce-sgdm", {"beta": 0.0}),
+    ("all-reduce-sgdm", {"nesterov": True}),
+]
+VARIANT_PLACES = ("balanced-tree", "one-peer-exponential")
+
+# One value per coordinate. Two coordinates stand still, one of them without momentum.
+FACTORS = [1.0, 0.0, 0.4, 0.0, 1.3, 0.7]
+PER_COORDINATE = [0.9, 0.5, 0.0, 0.0, 0.8, 0.3]
+COEFFICIENTS: dict[str, dict[str, list[float]]] = {
+    "dsgd": {},
+    "dsgdm": {"beta": PER_COORDINATE},
+    "qg-dsgdm": {"beta": PER_COORDINATE, "mu": PER_COORDINATE[::-1]},
+    "decentlam": {"beta": PER_COORDINATE},
+    "gradient-tracking": {},
+    "momentum-tracking": {"beta": PER_COORDINATE},
+    "abm": {"beta": PER_COORDINATE},
+    "gtadam": {"b1": PER_COORDINATE, "b2": [0.999, 0.99, 0.9, 0.95, 0.999, 0.5]},
+    "d2": {},
+    "relaysum": {},
+    "relaysum-m": {"beta": PER_COORDINATE},
+    "all-reduce-sgdm": {"beta": PER_COORDINATE},
+}
+SWITCHES = [
+    *((method, {}) for method in COEFFICIENTS),
+    ("qg-dsgdm", {"mu": None}),
+    ("gradient-tracking", {"init": "zero"}),
+    ("momentum-tracking", {"init": "zero"}),
+    *((method, {"nesterov": True}) for method in ("dsgdm", "relaysum-m", "all-reduce-sgdm")),
+]
+WIDE_TASK = Task.drawn(d=len(FACTORS), seed=1)
+
+
+def words(value: Any) -> str:
+    """Readable test ids: `beta=0.5,init=zero` for a dictionary."""
+    if isinstance(value, dict):
+        return ",".join(f"{k}={v}" for k, v in value.items()) or "plain"
+    return str(value)
+
+
+@cache
+def place(name: str) -> Topology:
+    return (GRAPHS | SCHEDULES)[name]()
+
+
+@cache
+def default_run(method: str, where: str) -> np.ndarray:
+    return naive_run(method, place(where), TASK, RATES)
+
+
+def test_every_method_has_a_naive_twin() -> None:
+    ours = {name for name in methods.names() if methods.find(name).__module__.startswith("gossamer.")}
+    assert ours == set(naive.METHODS) == set(ACCEPTS) == set(COEFFICIENTS)
+
+
+def test_the_run_is_hard_enough() -> None:
+    assert len(RATES) == TASK.rounds == 50
+    assert len(set(RATES)) > 10
+    assert RATES.count(0.0) == 1
+    assert TASK.weight_decay > 0
+
+
+@pytest.mark.parametrize("where", ANYWHERE)
+@pytest.mark.parametrize("method", ACCEPTS)
+def test_a_method_accepts_what_it_can_run_on_and_nothing_else(method: str, where: str) -> None:
+    try:
+        methods.get(method).check(place(where))
+        accepted = True
+    except GossamerError:
+        accepted = False
+    assert accepted == (where in ACCEPTS[method])
+
+
+@pytest.mark.parametrize(("method", "where"), PAIRS, ids=words)
+def test_library_follows_the_naive_implementation(method: str, where: str) -> None:
+    expected = default_run(method, where)
+    actual = library_run(method, place(where), TASK, RATES)
+    assert actual.shape == (50, 8, 4)
+    assert np.abs(expected).max() < 100, "a run that blows up compares nothing but its largest value"
+    assert distance(actual, expected) < TOLERANCE
+
+
+@pytest.mark.parametrize("where", VARIANT_PLACES)
+@pytest.mark.parametrize(("method", "hyperparameters"), VARIANTS, ids=words)
+def test_hyperparameters_mean_the_same_to_both(method: str, hyperparameters: dict[str, Any], where: str) -> None:
+    if where not in ACCEPTS[method]:
+        where = "chain"
+    expected = naive_run(method, place(where), TASK, RATES, **hyperparameters)
+    actual = library_run(method, place(where), TASK, RATES, **hyperparameters)
+    assert np.abs(expected).max() < 100
+    assert distance(actual, expected) < TOLERANCE
+    assert distance(expected, default_run(method, where)) > 1e-3, "the variant should make a difference"
+
+
+@pytest.mark.parametrize("init", ["theorem", "zero"])
+@pytest.mark.parametrize("where", ANYWHERE)
+@pytest.mark.parametrize("method", ["gradient-tracking", "momentum-tracking"])
+def test_both_starts_of_tracking_and_the_correction_c(method: str, where: str, init: str) -> None:
+    expected_c, actual_c = [], []
+    expected = naive_run(
+        method,
+        place(where),
+        TASK,
+        RATES,
+        on_round=lambda _, m: expected_c.append([m.c[i] for i in m.nodes]),
+        init=init,
+    )
+    actual = library_run(
+        method,
+        place(where),
+        TASK,
+        RATES,
+        on_round=lambda _, m, state: actual_c.append(m.correction(state).numpy().copy()),
+        init=init,
+    )
+    assert distance(actual, expected) < TOLERANCE
+    assert distance(np.array(actual_c), np.array(expected_c)) < TOLERANCE
+    assert np.abs(np.mean(actual_c, axis=1)).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("where", ["chain", "one-peer-exponential"])
+@pytest.mark.parametrize("method", ACCEPTS)
+def test_float32_stays_close(method: str, where: str) -> None:
+    if where not in ACCEPTS[method]:
+        where = "star"
+    actual = library_run(method, place(where), TASK, RATES, dtype=torch.float32)
+    assert 0 < distance(actual, default_run(method, where)) < FLOAT32_TOLERANCE
+
+
+@pytest.mark.parametrize("where", ["chain", "one-peer-exponential"])
+@pytest.mark.parametrize(("method", "switch"), SWITCHES, ids=words)
+def test_step_sizes_and_coefficients_may_be_tensors(method: str, switch: dict[str, Any], where: str) -> None:
+    """A tensor does to each coordinate what its own number does in a run of that coordinate alone."""
+    if where not in ACCEPTS[method]:
+        where = "star"
+    coefficients = {name: values for name, values in COEFFICIENTS[method].items() if name not in switch}
+    numbers: list[dict[str, Any]] = [{name: v[k] for name, v in coefficients.items()} for k in range(len(FACTORS))]
+    tensors: dict[str, Any] = {name: torch.tensor(v, dtype=torch.float64) for name, v in coefficients.items()}
+    alone = [
+        naive_run(
+            method,
+            place(where),
+            WIDE_TASK.coordinate(k),
+            [factor * eta for eta in RATES],
+            **numbers[k],
+            **switch,
+        )
+        for k, factor in enumerate(FACTORS)
+    ]
+    rates = [torch.tensor(FACTORS, dtype=torch.float64) * eta for eta in RATES]
+    actual = library_run(method, place(where), WIDE_TASK, rates, **tensors, **switch)
+    assert distance(actual, np.concatenate(alone, axis=2)) < TOLERANCE
+
+
+@pytest.mark.parametrize("method", ACCEPTS)
+def test_one_step_size_in_a_tensor_is_a_number(method: str) -> None:
+    rates = [torch.tensor(eta, dtype=torch.float64) for eta in RATES]
+    assert distance(library_run(method, place("chain"), TASK, rates), default_run(method, "chain")) < TOLERANCE
+
+
+@pytest.mark.parametrize("where", ["chain", "ring"])
+def test_the_comparison_tells_the_methods_apart(where: str) -> None:
+    """The rules differ from each other by far more than the tolerance, so a wrong one cannot pass for another."""
+    present = [method for method, places in ACCEPTS.items() if where in places]
+    assert len(present) >= 9
+    for k, one in enumerate(present):
+        for other in present[:k]:
+            assert distance(default_run(one, where), default_run(other, where)) > 1e-3, f"{one} and {other}"
