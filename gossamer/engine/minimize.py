@@ -1,0 +1,111 @@
+"""Run a method on a problem with known answers: N nodes, stacked, one round at a time."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.errors import GossamerError
+from gossamer.methods import Method, State
+from gossamer.network import SimulatedNetwork
+from gossamer.problems.contract import Problem
+from gossamer.topology import Topology
+
+# Rounds whose mean points are kept before their gradient norms are computed in one go.
+CHUNK = 1000
+
+
+@dataclass
+class Trajectory:
+    """What happened in a run of `minimize`."""
+
+    squared_gradients: Tensor
+    """|grad f(xbar_r)|^2 for r = 0 .. rounds: entry r belongs to the mean point before round r."""
+    x: Tensor
+    """The final points, one row per node."""
+    state: State
+    """The method's final state."""
+    means: Tensor = field(repr=False)
+    """xbar_r for every round, if they were asked for (`keep_means`); otherwise empty."""
+
+    def tail_mean(self, fraction: float = 0.25) -> float:
+        """The mean of |grad f(xbar)|^2 over the last part of the rounds."""
+        rounds = len(self.squared_gradients) - 1
+        return float(self.squared_gradients[-max(1, math.ceil(rounds * fraction)) :].mean())
+
+
+@torch.no_grad()
+def minimize(
+    problem: Problem,
+    method: Method,
+    topology: Topology,
+    *,
+    lr: float | Callable[[int], float],
+    rounds: int,
+    seed: int = 0,
+    weight_decay: float = 0.0,
+    x0: Tensor | None = None,
+    keep_means: bool = False,
+    on_round: Callable[[int, Tensor, Any], None] | None = None,
+) -> Trajectory:
+    """Run `rounds` rounds of `method` from one common point and record |grad f(xbar)|^2.
+
+    `lr` is a step size or a function of the round. The gradients are exact unless the problem is `noisy`.
+    `on_round(r, x, state)` is called after every round.
+
+    >>> from gossamer import MomentumTracking, topology
+    >>> from gossamer.problems import Quadratic
+    >>> problem = Quadratic.synthetic(nodes=8, dim=3, zeta2=25.0)
+    >>> run = minimize(problem, MomentumTracking(), topology.ring(8), lr=0.01, rounds=2000)
+    >>> bool(run.squared_gradients[-1] < 1e-20)
+    True
+    """
+    if topology.n != problem.n:
+        raise GossamerError(
+            f"The problem has {problem.n} nodes but the graph '{topology.name}' has {topology.n}; make them equal."
+        )
+    if rounds < 1:
+        raise GossamerError(f"A run needs at least one round, but rounds is {rounds}.")
+    if x0 is not None and x0.shape != (problem.dim,):
+        raise GossamerError(
+            f"All nodes start from one point of {problem.dim} coordinates, but x0 has the shape {tuple(x0.shape)}."
+        )
+    method.check(topology)
+    step_size = lr if callable(lr) else _constant(lr)
+    net = SimulatedNetwork(topology, dtype=problem.dtype)
+    generator = torch.Generator().manual_seed(seed)
+    start = problem.start() if x0 is None else x0.to(problem.dtype)
+    x = start.expand(problem.n, problem.dim).clone()
+    grad = torch.empty_like(x)
+    state = method.initial(x, net)
+    record = torch.empty(rounds + 1, dtype=torch.float64)
+    means = torch.empty(rounds + 1 if keep_means else CHUNK, problem.dim, dtype=problem.dtype)
+    first = 0
+    for r in range(rounds + 1):
+        slot = r if keep_means else r % CHUNK
+        torch.mean(x, 0, out=means[slot])
+        if slot % CHUNK == CHUNK - 1 or r == rounds:
+            done = means[first : r + 1] if keep_means else means[: slot + 1]
+            record[first : r + 1] = problem.squared_gradient_norms(done)
+            first = r + 1
+        if r == rounds:
+            break
+        if problem.noisy:
+            problem.stochastic_gradient(x, generator, out=grad)
+        else:
+            problem.gradient(x, out=grad)
+        if weight_decay:
+            grad.add_(x, alpha=weight_decay)
+        method.step(state, x, grad, step_size(r), net, r)
+        if on_round is not None:
+            on_round(r, x, state)
+    return Trajectory(record, x, state, means if keep_means else means[:0])
+
+
+def _constant(lr: float) -> Callable[[int], float]:
+    if not lr >= 0 or math.isinf(lr):
+        raise GossamerError(f"The step size is {lr:g}, but it must be a finite number of at least 0; try 0.01.")
+    return lambda _: lr

@@ -1,0 +1,50 @@
+"""The numbers a bound is made of."""
+
+import math
+
+import pytest
+
+from gossamer import GossamerError, topology
+from gossamer.problems import Logistic, NonconvexCosine, Quadratic
+from gossamer.theory import Setting
+
+GOOD = {"nodes": 8, "p": 0.5, "smoothness": 1.0, "gap": 1.0, "sigma2": 1.0}
+
+
+def test_a_setting_is_read_off_a_problem_and_a_graph():
+    problem = NonconvexCosine(nodes=8, dim=2, sigma2=3.0)
+    setting = Setting.of(problem, topology.hypercube(8))
+    assert setting.nodes == 8
+    assert setting.p == pytest.approx(0.75)
+    assert setting.smoothness == 1.5
+    assert setting.gap == pytest.approx(2 * (1 - math.cos(1.0)))
+    assert setting.sigma2 == 3.0
+
+
+def test_the_noise_of_mini_batches_is_measured_at_the_start():
+    problem = Logistic.synthetic(nodes=4, samples=10, dim=2, batch=2)
+    assert Setting.of(problem, topology.ring(4)).sigma2 == problem.noise(problem.start()) > 0
+
+
+def test_problem_and_graph_must_have_the_same_nodes():
+    with pytest.raises(GossamerError, match="3 nodes but the graph has 4"):
+        Setting.of(Quadratic.synthetic(nodes=3), topology.ring(4))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"nodes": 0}, "at least one node"),
+        ({"p": 0.0}, "mixing constant p is 0"),
+        ({"p": 1.1}, "lies in"),
+        ({"smoothness": 0.0}, "smoothness L is 0"),
+        ({"smoothness": math.inf}, "finite"),
+        ({"gap": -1.0}, "gap"),
+        ({"gap": math.nan}, "gap"),
+        ({"sigma2": -1.0}, "sigma2 is a variance"),
+    ],
+)
+def test_bad_input_gets_a_sentence(change, words):
+    Setting(**GOOD)
+    with pytest.raises(GossamerError, match=words):
+        Setting(**(GOOD | change))
