@@ -1,0 +1,125 @@
+"""Try a method against the contract and against what it declares, in one line."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gossamer import topology as graphs
+from gossamer.errors import GossamerError
+from gossamer.methods import Method, get
+from gossamer.testing.properties import CONTRACT, PROMISES, Property
+from gossamer.testing.setting import Setting
+from gossamer.topology import Topology
+
+
+@dataclass(frozen=True)
+class Row:
+    """One property and what became of it."""
+
+    property: str
+    outcome: Literal["holds", "fails", "not declared"]
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of `check_method`."""
+
+    method: str
+    graphs: tuple[str, ...]
+    """The graphs it was tried on: those of the kit that its needs admit."""
+    rows: tuple[Row, ...]
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        """The properties that do not hold."""
+        return tuple(r for r in self.rows if r.outcome == "fails")
+
+    @property
+    def undeclared(self) -> tuple[str, ...]:
+        """The promises that the method does not make, and which were therefore not checked."""
+        return tuple(r.property for r in self.rows if r.outcome == "not declared")
+
+    def __str__(self) -> str:
+        width = max(len(r.property) for r in self.rows)
+        lines = [f"{self.method} on {', '.join(self.graphs)}"]
+        lines += [f"  {r.property:<{width}}  {r.outcome}{': ' if r.sentence else ''}{r.sentence}" for r in self.rows]
+        return "\n".join(lines)
+
+
+class ConformanceError(AssertionError):
+    """A method does not do what the contract asks or what it declares. `report` tells all."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        failed = "; ".join(f"'{r.property}': {r.sentence}" for r in report.failures)
+        super().__init__(f"{report.method} fails {failed}.\n\n{report}")
+
+
+def check_method(method: type[Method] | Method | str, seed: int = 0) -> Report:
+    """Check a method (a class, an instance or a name) on every graph of the kit that it accepts.
+
+    Every method must fulfil the contract: run in place, repeat to the bit, run on one node's vectors as on the stack of
+    all, resume from a saved state, send what it declares. Beyond that, each promise its `facts` make is checked; those
+    it does not make are listed in the report. Raises `ConformanceError` with a sentence for each property that fails.
+
+    >>> report = check_method("dsgd")
+    >>> report.undeclared
+    ('exact', 'exact_on_schedules', 'tracks', 'overlaps')
+    """
+    if isinstance(method, str):
+        method = get(method)
+    elif isinstance(method, type):
+        method = method()
+    settings = _settings(method, seed)
+    rows = [_try(name, CONTRACT[name], method, settings) for name in CONTRACT]
+    static = [s for s in settings if s.topology.is_static and s.topology.is_symmetric]
+    changing = [s for s in settings if not s.topology.is_static]
+    for name, promise in PROMISES.items():
+        if not getattr(method.facts, name):
+            rows.append(Row(name, "not declared"))
+            continue
+        where = {"exact": static, "exact_on_schedules": changing}.get(name, settings)
+        rows.append(_try(name, promise, method, where))
+    report = Report(method.facts.title, tuple(s.topology.name for s in settings), tuple(rows))
+    if report.failures:
+        raise ConformanceError(report)
+    return report
+
+
+def kit_graphs() -> list[Topology]:
+    """The graphs a method is tried on: one node, two, cycles, trees, an irregular graph, lazy weights, schedules."""
+    return [
+        graphs.complete(1),
+        graphs.chain(2),
+        graphs.ring(5),
+        graphs.ring(6, weights="lazy"),
+        graphs.star(5),
+        graphs.chain(6),
+        graphs.erdos_renyi(7, probability=0.5, seed=1),
+        graphs.one_peer_exponential(4),
+        graphs.random_matchings(6, period=10, seed=1),
+    ]
+
+
+def _settings(method: Method, seed: int) -> list[Setting]:
+    accepted = []
+    for topology in kit_graphs():
+        try:
+            method.check(topology)
+        except GossamerError:
+            continue
+        accepted.append(Setting(topology, seed=seed))
+    return accepted
+
+
+def _try(name: str, check: Property, method: Method, settings: list[Setting]) -> Row:
+    if not settings:
+        return Row(name, "fails", "it is declared, but the method's needs admit no graph on which it could hold")
+    for setting in settings:
+        try:
+            sentence = check(method, setting)
+        except Exception as error:
+            sentence = f"{type(error).__name__}: {error}"
+        if sentence:
+            return Row(name, "fails", f"on {setting.topology.name} of {setting.topology.n}, {sentence}")
+    return Row(name, "holds")

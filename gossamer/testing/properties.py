@@ -1,0 +1,201 @@
+"""What a method must do, and what it may promise, each as a function that returns a sentence when it does not hold.
+
+Every function takes a method and a `Setting` and returns None when the property holds. Those of `CONTRACT` hold for
+every method; those of `PROMISES` are checked when the method's `facts` declare them.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gossamer.engine.minimize import minimize
+from gossamer.methods import Method
+from gossamer.network import SimulatedNetwork
+from gossamer.problems import Quadratic
+from gossamer.testing.setting import WEIGHT_DECAY, Setting
+from gossamer.testing.threads import run_in_threads
+from gossamer.testing.watch import Event, Watched
+
+Property = Callable[[Method, Setting], str | None]
+
+
+def runs(method: Method, setting: Setting) -> str | None:
+    """Rounds change x in place, keep its dtype and stay finite, in float64 and in float32."""
+    for dtype in (torch.float64, torch.float32):
+        first = None
+        for r, x, _ in setting.simulate(method, dtype=dtype):
+            first = first if first is not None else x
+            if x is not first or x.dtype != dtype:
+                return f"round {r} replaced x instead of changing it in place"
+            if not x.isfinite().all():
+                return f"x is not finite after round {r} in {dtype}"
+        if torch.equal(x, setting.start(dtype)):
+            return f"x did not move in {setting.rounds} rounds"
+    return None
+
+
+def repeats(method: Method, setting: Setting) -> str | None:
+    """The same run twice gives the same bits."""
+    first, second = setting.final(method), setting.final(method)
+    return None if torch.equal(first, second) else "two runs of the same setting differ"
+
+
+def allocates_without_communication(method: Method, setting: Setting) -> str | None:
+    """`initial` sends nothing."""
+    log: list[Event] = []
+    method.initial(setting.start(), Watched(_network(setting), log))
+    return f"initial() called {log[0].call}, but the other nodes may not be there yet" if log else None
+
+
+def runs_on_one_nodes_vectors(method: Method, setting: Setting) -> str | None:
+    """The same lines, with every node holding only its own [d] vectors, give the same trajectory."""
+    stacked = setting.final(method)
+    alone = run_in_threads(method, setting)
+    return _differ("nodes of their own and the stack of all nodes", alone, stacked, 1e-10)
+
+
+def resumes(method: Method, setting: Setting) -> str | None:
+    """A state that is saved half-way and loaded again continues with the same bits."""
+    half = setting.rounds // 2
+    net = _network(setting)
+    x = setting.start()
+    state = method.initial(x, net)
+    for r in range(setting.rounds):
+        if r == half:
+            file = io.BytesIO()
+            torch.save({"x": x, "state": state.tensors()}, file)
+            saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+            x = setting.start().copy_(saved["x"])
+            state = method.initial(setting.start(), net)
+            state.load(saved["state"])
+        method.step(state, x, setting.gradient(x, r), setting.lr(r), net, r)
+    same = torch.equal(x, setting.final(method))
+    return None if same else "a run that was saved and loaded half-way ends elsewhere than one that was not"
+
+
+def takes_a_step_size_per_coordinate(method: Method, setting: Setting) -> str | None:
+    """A step size given as a tensor does what the same number does."""
+    as_tensor = setting.final(method, lr=lambda r: torch.full((setting.dim,), setting.lr(r), dtype=torch.float64))
+    return _differ("the step size as a tensor and as a number", as_tensor, setting.final(method), 1e-10)
+
+
+def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
+    """The number of vectors sent over an edge in a round is the declared one; small counts may go along."""
+    sends = method.facts.sends
+    log: list[Event] = []
+    for r, _, _ in setting.simulate(method, wrap=lambda net: Watched(net, log)):
+        sent = sum(e.widths.count(setting.dim) for e in log if e.call in ("mix", "exchange"))
+        averages = sum(e.call == "average" for e in log)
+        if sends == "all-reduce" and (sent, averages) != (0, 1):
+            return f"it declares one all-reduce, but round {r} made {averages} and sent {sent} vectors over each edge"
+        if sends != "all-reduce" and sent != sends:
+            return f"it declares {sends} vectors over each edge, but round {r} sent {sent}"
+        if sends != "all-reduce" and averages and r > 0:
+            return f"round {r} asked for an average over all nodes, which only the first round may"
+        log.clear()
+    return None
+
+
+def preserves_mean(method: Method, setting: Setting) -> str | None:
+    """xbar <- xbar - eta ubar, where ubar <- beta ubar + gbar."""
+    before = setting.start()
+    xbar, ubar = before.mean(0), torch.zeros(setting.dim, dtype=torch.float64)
+    for r, x, _ in setting.simulate(method, lr=setting.moving_lr):
+        ubar = method.momentum * ubar + setting.gradient(before, r).mean(0)
+        xbar = xbar - setting.moving_lr(r) * ubar
+        problem = _differ(f"the mean of x after round {r} and SGD on the mean gradient", x.mean(0), xbar, 1e-9)
+        if problem:
+            return problem
+        before = x.clone()
+    return None
+
+
+def equals_sgd_alone(method: Method, setting: Setting) -> str | None:
+    """Identical nodes (one node too) follow torch.optim.SGD(momentum=beta) with the same weight decay."""
+    setting = replace(setting, identical=True)
+    x = setting.start()
+    parameter = torch.nn.Parameter(x[0].clone())
+    sgd = torch.optim.SGD([parameter], lr=1.0, momentum=float(method.momentum), weight_decay=WEIGHT_DECAY)
+    for r, x, _ in setting.simulate(method, lr=setting.moving_lr):
+        sgd.param_groups[0]["lr"] = setting.moving_lr(r)
+        point = parameter.detach()
+        parameter.grad = setting.gradient(point, r, node=0) - WEIGHT_DECAY * point
+        sgd.step()
+        problem = _differ(f"x after round {r} and torch.optim.SGD", x, parameter.detach().expand_as(x), 1e-9)
+        if problem:
+            return problem
+    return None
+
+
+def exact(method: Method, setting: Setting) -> str | None:
+    """With full gradients of different strongly convex quadratics every node reaches the common optimum."""
+    generator = torch.Generator().manual_seed(setting.seed)
+    n = setting.topology.n
+    scales = torch.rand(n, generator=generator, dtype=torch.float64) * 0.5 + 0.5
+    problem = Quadratic(scales, 3 * torch.randn(n, setting.dim, generator=generator, dtype=torch.float64))
+    run = minimize(problem, method, setting.topology, lr=0.01, rounds=8000)
+    distance = float((run.x - problem.optimum()).abs().max())
+    return (
+        None if distance < 1e-8 else f"after 8,000 rounds with step size 0.01 a node is {distance:.1e} from the optimum"
+    )
+
+
+def tracks(method: Method, setting: Setting) -> str | None:
+    """The mean over the nodes of the correction is zero in every round, and the correction itself is not."""
+    largest = 0.0
+    for r, _, state in setting.simulate(method):
+        correction = method.correction(state)
+        size = float(correction.abs().max())
+        largest = max(largest, size)
+        mean = float(correction.mean(0).abs().max())
+        if mean > 1e-10 * max(size, 1.0):
+            return f"the mean correction after round {r} is {mean:.1e}, not 0"
+    if setting.topology.n > 1 and largest < 1e-6:
+        return "the correction is zero although the nodes differ"
+    return None
+
+
+def overlaps(method: Method, setting: Setting) -> str | None:
+    """A step leaves its one message pending for the next round and does not wait for it."""
+    log: list[Event] = []
+    for r, _, _ in setting.simulate(method, wrap=lambda net: Watched(net, log)):
+        mixed = [e.round for e in log if e.call == "mix"]
+        if mixed != [r + 1]:
+            return f"round {r} mixed for the rounds {mixed}, not once for round {r + 1}"
+        if Event("wait", r + 1) in log:
+            return f"round {r} waited for the message of round {r + 1} instead of leaving it pending"
+        log.clear()
+    return None
+
+
+def _network(setting: Setting) -> SimulatedNetwork:
+    return SimulatedNetwork(setting.topology, dtype=torch.float64)
+
+
+def _differ(what: str, a: Tensor, b: Tensor, tolerance: float) -> str | None:
+    """The sentence for two results that should agree, relative to their size."""
+    gap = float((a - b).abs().max() / b.abs().max().clamp(min=1.0))
+    return None if gap <= tolerance else f"{what} differ by {gap:.1e} (allowed: {tolerance:g})"
+
+
+CONTRACT: dict[str, Property] = {
+    "runs": runs,
+    "repeats": repeats,
+    "allocates without communication": allocates_without_communication,
+    "runs on one node's vectors": runs_on_one_nodes_vectors,
+    "resumes": resumes,
+    "takes a step size per coordinate": takes_a_step_size_per_coordinate,
+    "sends what it declares": sends_what_it_declares,
+}
+
+PROMISES: dict[str, Property] = {
+    "preserves_mean": preserves_mean,
+    "equals_sgd_alone": equals_sgd_alone,
+    "exact": exact,
+    "exact_on_schedules": exact,
+    "tracks": tracks,
+    "overlaps": overlaps,
+}
