@@ -1,0 +1,112 @@
+"""What the contract costs: a Momentum Tracking round against the bare in-place recursion, side by side in one run.
+
+    python benchmarks/rounds.py [--repeats 9]
+
+Both sides do the same arithmetic on preallocated buffers and mix in the same way; the difference is the method, the state
+and the network around it. The bare round is written out below. Limits: 1.5x, 1.15x and 1.15x.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from gossamer import MomentumTracking, topology
+from gossamer.network import SimulatedNetwork
+from gossamer.topology import Topology
+
+BETA, LR = 0.9, 1e-3
+
+
+def gossamer_round(graph: Topology, dim: int) -> Callable[[], None]:
+    net = SimulatedNetwork(graph)
+    x, grad = torch.randn(graph.n, dim), torch.randn(graph.n, dim)
+    method = MomentumTracking(beta=BETA)
+    state = method.initial(x, net)
+    rounds = 0
+
+    def one() -> None:
+        nonlocal rounds
+        method.step(state, x, grad, LR, net, rounds)
+        rounds += 1
+
+    return one
+
+
+def bare_round(graph: Topology, dim: int) -> Callable[[], None]:
+    """U <- beta U + G;  Y <- W Y + U - U_old;  X <- W X - eta Y, on six buffers."""
+    n = graph.n
+    x, grad = torch.randn(n, dim), torch.randn(n, dim)
+    u, y, wx, wy = (torch.zeros(n, dim) for _ in range(4))
+    product = bare_product(graph)
+
+    def one() -> None:
+        nonlocal y, wy
+        product(x, wx)
+        product(y, wy)
+        wy.sub_(u)
+        torch.add(grad, u, alpha=BETA, out=u)
+        wy.add_(u)
+        torch.sub(wx, wy, alpha=LR, out=x)
+        y, wy = wy, y
+
+    return one
+
+
+def bare_product(graph: Topology) -> Callable[[Tensor, Tensor], None]:
+    """W X as one would write it by hand: a matrix product for few nodes, row after row for many."""
+    weights = torch.from_numpy(graph.at(0).dense()).float()
+    if graph.n <= 100:
+        return lambda v, out: torch.mm(weights, v, out=out)
+    rows = [[(j, float(weights[i, j])) for j in weights[i].nonzero().flatten().tolist()] for i in range(graph.n)]
+
+    def product(v: Tensor, out: Tensor) -> None:
+        vectors, results = v.unbind(0), out.unbind(0)
+        for result, terms in zip(results, rows, strict=True):
+            (first, weight), *rest = terms
+            torch.mul(vectors[first], weight, out=result)
+            for j, weight in rest:
+                result.add_(vectors[j], alpha=weight)
+
+    return product
+
+
+def seconds(one: Callable[[], None], count: int) -> float:
+    began = time.perf_counter()
+    for _ in range(count):
+        one()
+    return (time.perf_counter() - began) / count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=9, help="interleaved repetitions; medians are compared")
+    repeats = parser.parse_args().repeats
+    cases = [
+        ("ring", topology.ring(25), 50, 2000, 1.5),
+        ("ring", topology.ring(8), 62_050, 100, 1.15),
+        ("random-regular:4", topology.random_regular(1024, 4), 44_470, 1, 1.15),
+    ]
+    print(f"one Momentum Tracking round, float32, {torch.get_num_threads()} threads, medians of {repeats}")
+    print(f"{'graph':<18}{'N':>6}{'d':>8}{'gossamer':>14}{'bare':>14}{'ratio':>8}{'limit':>7}")
+    missed = False
+    for name, graph, dim, count, limit in cases:
+        ours, bare = gossamer_round(graph, dim), bare_round(graph, dim)
+        seconds(ours, count), seconds(bare, count)
+        pairs = [(seconds(ours, count), seconds(bare, count)) for _ in range(repeats)]
+        ratio = median(a / b for a, b in pairs)
+        missed |= ratio > limit
+        mine, theirs = (median(p[k] for p in pairs) for k in (0, 1))
+        print(
+            f"{name:<18}{graph.n:>6}{dim:>8}{mine * 1e6:>11.1f} us{theirs * 1e6:>11.1f} us{ratio:>8.2f}{limit:>7.2f}",
+            flush=True,
+        )
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

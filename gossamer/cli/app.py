@@ -1,0 +1,12 @@
+"""The commands."""
+
+from cyclopts import App
+
+from gossamer._version import __version__
+
+app = App(
+    name="gossamer",
+    help="Decentralized deep learning on heterogeneous data: the methods, the graphs, the paper's experiments.",
+    version=__version__,
+)
+app.command("gossamer.cli.synthetic:synthetic")
