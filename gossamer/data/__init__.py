@@ -1,0 +1,1 @@
+"""What each node sees: datasets, partitions, batching and augmentation on whole tensors."""

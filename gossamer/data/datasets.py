@@ -1,0 +1,148 @@
+"""A dataset in memory: whole tensors for training and testing, and the facts needed to feed them to a model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.data.augment import Augmentation
+from gossamer.data.normalization import Normalization
+from gossamer.errors import GossamerError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples and labels for training and testing.
+
+    `train_inputs` [n, ...] and `test_inputs` [m, ...] hold samples of one shape and dtype (images: uint8 [n, C, H, W]);
+    `train_targets` [n] and `test_targets` [m] hold class numbers (int64) that index `classes`, the classes' names.
+    `normalization` turns stored values into model inputs, and `augmentation` is the customary one for training
+    (None: none); both are declarations, the tensors hold the samples as they were stored.
+
+    >>> Dataset.from_tensors(torch.rand(6, 4), [0, 1, 2, 0, 1, 2])
+    Dataset 'custom': 6 training and 0 test samples of shape 4 (torch.float32), 3 classes
+    """
+
+    name: str
+    train_inputs: Tensor
+    train_targets: Tensor
+    test_inputs: Tensor
+    test_targets: Tensor
+    classes: tuple[str, ...]
+    normalization: Normalization = field(default_factory=Normalization)
+    augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        _check_part("training", self.train_inputs, self.train_targets, self.classes)
+        _check_part("test", self.test_inputs, self.test_targets, self.classes)
+        if len(self.train_targets) == 0:
+            raise GossamerError(f"The dataset '{self.name}' has no training samples; give at least one.")
+        if (
+            self.train_inputs.shape[1:] != self.test_inputs.shape[1:]
+            or self.train_inputs.dtype != self.test_inputs.dtype
+        ):
+            raise GossamerError(
+                f"Training samples are {_form(self.train_inputs)} and test samples {_form(self.test_inputs)}; "
+                "one model cannot take both, give them the same shape and dtype."
+            )
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return len(self.classes)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, (C, H, W) for images."""
+        return tuple(self.train_inputs.shape[1:])
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset '{self.name}': {len(self.train_targets):,} training and {len(self.test_targets):,} test samples "
+            f"of shape {_form(self.train_inputs)}, {self.num_classes} classes"
+        )
+
+    @classmethod
+    def from_tensors(
+        cls,
+        inputs: Any,
+        targets: Any,
+        test: tuple[Any, Any] | None = None,
+        *,
+        classes: int | Sequence[str] | None = None,
+        name: str = "custom",
+        normalization: Normalization | None = None,
+        augmentation: Augmentation | None = None,
+    ) -> "Dataset":
+        """A dataset from your own `inputs` [n, ...] and class numbers `targets` [n]: tensors, arrays or nested lists.
+
+        `test` is a pair of the same kind; without it there are no test samples. `classes` is the number of classes or
+        their names, by default the largest class number + 1. Unless a `normalization` is given, bytes (uint8) become
+        [0, 1] and anything else is used as it is.
+
+        >>> images = torch.zeros(20, 1, 8, 8, dtype=torch.uint8)
+        >>> Dataset.from_tensors(images, torch.arange(20) % 2, classes=["cat", "dog"]).num_classes
+        2
+        """
+        train_inputs, train_targets = _inputs(inputs, "inputs"), _targets(targets, "targets")
+        if test is None:
+            test_inputs = train_inputs.new_empty((0, *train_inputs.shape[1:]))
+            test_targets = train_targets[:0]
+        else:
+            if not isinstance(test, tuple | list) or len(test) != 2:
+                raise GossamerError("test must be a pair (inputs, targets), or None for no test samples.")
+            test_inputs, test_targets = _inputs(test[0], "test inputs"), _targets(test[1], "test targets")
+        if classes is None:
+            classes = int(torch.cat([train_targets, test_targets]).max()) + 1 if len(train_targets) else 0
+        names = tuple(map(str, range(classes) if isinstance(classes, int) else classes))
+        parts = (train_inputs, train_targets, test_inputs, test_targets)
+        return cls(name, *parts, names, normalization or Normalization(), augmentation)
+
+
+def _form(inputs: Tensor) -> str:
+    return f"{'x'.join(map(str, inputs.shape[1:])) or 'one number'} ({inputs.dtype})"
+
+
+def _tensor(values: Any, what: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        return torch.tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GossamerError(f"The {what} cannot be made a tensor ({error}); give a tensor or an array.") from error
+
+
+def _inputs(values: Any, what: str) -> Tensor:
+    inputs = _tensor(values, what)
+    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
+        raise GossamerError(f"The {what} contain NaN or infinite values; no training survives them, remove them first.")
+    return inputs
+
+
+def _targets(values: Any, what: str) -> Tensor:
+    targets = _tensor(values, what)
+    if targets.numel() == 0:
+        return targets.long().reshape(0)
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool or targets.dim() != 1:
+        raise GossamerError(
+            f"The {what} must be class numbers, one integer per sample [n]; got {targets.dtype} {list(targets.shape)}."
+        )
+    return targets.long()
+
+
+def _check_part(part: str, inputs: Tensor, targets: Tensor, classes: tuple[str, ...]) -> None:
+    if targets.dtype != torch.int64 or targets.dim() != 1:
+        raise GossamerError(f"The {part} targets must be int64 [n]; got {targets.dtype} {list(targets.shape)}.")
+    if inputs.dim() == 0:
+        raise GossamerError(f"The {part} inputs are a single number; give one row per sample, [n, ...].")
+    if len(inputs) != len(targets):
+        raise GossamerError(
+            f"There are {len(inputs):,} {part} inputs and {len(targets):,} {part} targets; give one each."
+        )
+    if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(classes)):
+        raise GossamerError(
+            f"The {part} targets run from {int(targets.min())} to {int(targets.max())}, but {len(classes)} classes "
+            f"are numbered 0 to {len(classes) - 1}; renumber the targets or state more classes."
+        )

@@ -1,0 +1,139 @@
+"""What all recipes share: checks, the validation set, equal sizes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.data.partition.result import Partition
+from gossamer.errors import GossamerError
+
+Labels = NDArray[np.int64]
+Indices = NDArray[np.int64]
+
+
+class Recipe(ABC):
+    """How to divide a training set among `nodes`. Applied to the targets, it gives a `Partition`.
+
+    The same recipe on the same targets gives the same partition on every machine.
+    """
+
+    nodes: int
+    seed: int
+    equal_sizes: bool
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise GossamerError(f"A partition needs at least one node, not {self.nodes}.")
+        if self.seed < 0:
+            raise GossamerError(f"A partition's seed is a number 0 or above, not {self.seed}.")
+
+    @abstractmethod
+    def divide(self, labels: Labels, holdout: float) -> tuple[Sequence[Indices], Indices]:
+        """(each node's samples, validation samples) as indices into `labels`, in any order."""
+
+    def __call__(self, targets: Tensor | Sequence[int] | Labels, holdout: float = 0.1) -> Partition:
+        """Keep round(holdout * n) samples for validation (every class in proportion) and distribute the rest."""
+        labels = as_labels(targets)
+        if not 0 <= holdout < 1:
+            raise GossamerError(
+                f"holdout is the share of samples kept for validation, 0 <= holdout < 1, not {holdout}."
+            )
+        own, validation = self.divide(labels, holdout)
+        refuse_empty(own)
+        if self.equal_sizes:
+            own = cut_to_smallest(own, labels, stream(self.seed, 2))
+        refuse_lost_classes(own, labels)
+        counts = [np.bincount(labels[indices], minlength=labels.max() + 1) for indices in own]
+        return Partition(
+            indices=[torch.from_numpy(np.sort(indices)) for indices in own],
+            validation=torch.from_numpy(np.sort(validation)),
+            label_counts=torch.from_numpy(np.stack(counts)),
+            recipe=repr(self),
+        )
+
+
+class DrawnRecipe(Recipe):
+    """A recipe that first draws the validation set and then assigns what is left."""
+
+    @abstractmethod
+    def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
+        """Each node's positions in `labels`, the labels of the samples to distribute."""
+
+    def divide(self, labels: Labels, holdout: float) -> tuple[Sequence[Indices], Indices]:
+        """Hold out, then assign."""
+        rest, validation = hold_out(labels, holdout, self.seed)
+        if self.nodes > len(rest):
+            raise GossamerError(
+                f"{len(rest)} samples cannot be divided among {self.nodes} nodes without an empty node: "
+                "use fewer nodes, or a smaller holdout."
+            )
+        return [rest[positions] for positions in self.assign(labels[rest], stream(self.seed, 1))], validation
+
+
+def hold_out(labels: Labels, holdout: float, seed: int) -> tuple[Indices, Indices]:
+    """(samples to distribute, validation samples), both ascending."""
+    order = proportional_order(labels, stream(seed, 0))
+    kept = len(labels) - round(holdout * len(labels))
+    return np.sort(order[:kept]), np.sort(order[kept:])
+
+
+def stream(seed: int, purpose: int) -> np.random.Generator:
+    """An independent generator for each purpose of a seed: 0 validation, 1 assignment, 2 cutting to equal sizes."""
+    return np.random.default_rng([seed, purpose])
+
+
+def as_labels(targets: Tensor | Sequence[int] | Labels) -> Labels:
+    """Class labels as an int64 array, or a sentence."""
+    labels = np.asarray(targets.cpu() if isinstance(targets, Tensor) else targets)
+    if labels.ndim != 1 or len(labels) == 0 or not np.issubdtype(labels.dtype, np.integer):
+        raise GossamerError(
+            "A partition by class needs one integer label per sample, "
+            f"not targets of shape {labels.shape} and type {labels.dtype}."
+        )
+    if labels.min() < 0:
+        raise GossamerError(f"Class labels count from 0, but the targets contain {labels.min()}.")
+    return labels.astype(np.int64)
+
+
+def proportional_order(labels: Labels, rng: np.random.Generator) -> Indices:
+    """A random order of all positions, every prefix of which holds each class in proportion (to within one sample).
+
+    The r-th sample of a class of n comes at time r / n, so the first samples of all classes come before everything
+    else: a prefix as long as the number of classes already holds them all.
+    """
+    shuffled = rng.permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    counts = np.bincount(labels)
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    time = rank / np.repeat(counts, counts)
+    return by_class[np.lexsort((rng.random(len(labels)), time))]
+
+
+def cut_to_smallest(own: Sequence[Indices], labels: Labels, rng: np.random.Generator) -> list[Indices]:
+    """Every node keeps as many samples as the smallest node has, its classes in unchanged proportion."""
+    smallest = min(len(indices) for indices in own)
+    return [indices[proportional_order(labels[indices], rng)[:smallest]] for indices in own]
+
+
+def refuse_empty(own: Sequence[Indices]) -> None:
+    """Raise if a node has nothing to train on."""
+    for node, indices in enumerate(own):
+        if len(indices) == 0:
+            raise GossamerError(
+                f"Node {node} would hold no samples, and a node cannot train on nothing: "
+                "use fewer nodes, more samples or a smaller holdout."
+            )
+
+
+def refuse_lost_classes(own: Sequence[Indices], labels: Labels) -> None:
+    """Raise if a class that occurs in `labels` is on no node."""
+    lost = np.setdiff1d(labels, labels[np.concatenate(own)])
+    if len(lost):
+        raise GossamerError(
+            f"Class {lost[0]} would be on no node, so no node could learn it: give its samples to a node, "
+            "use more samples, a smaller holdout or equal_sizes=False, or remove the class from the data."
+        )

@@ -1,0 +1,177 @@
+"""The official file formats of the datasets, each read from bytes by a few lines of our own.
+
+Every reader takes the unpacked content of one file and `where` it came from (for the error message),
+checks every length before it believes it, and never executes anything found in a file.
+"""
+
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gossamer.errors import GossamerError
+
+Array = npt.NDArray[Any]
+
+
+class Content(NamedTuple):
+    """One unpacked file: its bytes, and the path to name when they make no sense."""
+
+    data: bytes
+    where: str
+
+
+class Tensors(NamedTuple):
+    """What a dataset's files hold: uint8 images [n, C, H, W] and int64 labels [n], for training and for testing."""
+
+    train_inputs: Tensor
+    train_targets: Tensor
+    test_inputs: Tensor
+    test_targets: Tensor
+
+
+def damaged(where: str, why: str) -> GossamerError:
+    """The error for a file whose content does not fit its format."""
+    return GossamerError(
+        f"{where} cannot be read: {why}; the file is damaged or is not what its name says, replace it."
+    )
+
+
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_idx(data: bytes, where: str) -> Tensor:
+    """Read an IDX file, the format of MNIST and Fashion-MNIST.
+
+    Two zero bytes, a type byte, the number of dimensions, each dimension as a big-endian 32-bit number,
+    then the values in row-major order, big-endian.
+
+    >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "example")
+    tensor([7, 8, 9], dtype=torch.uint8)
+    """
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES:
+        raise damaged(where, "it does not begin like an IDX file")
+    dtype, rank = np.dtype(_IDX_TYPES[data[2]]), data[3]
+    start = 4 + 4 * rank
+    if rank == 0 or len(data) < start:
+        raise damaged(where, "its IDX header has no dimensions or ends among them")
+    shape = struct.unpack(f">{rank}I", data[4:start])
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise damaged(where, f"its header announces {expected:,} bytes and it has {len(data):,}")
+    values = np.frombuffer(data, dtype, offset=start).reshape(shape)
+    return torch.from_numpy(values.astype(dtype.newbyteorder("=")))
+
+
+_CIFAR_ROW = 1 + 3 * 32 * 32
+
+
+def read_cifar10(data: bytes, where: str) -> tuple[Tensor, Tensor]:
+    """Read one batch of CIFAR-10's binary version into images [n, 3, 32, 32] and labels [n].
+
+    Each sample is 3,073 bytes: the label 0..9, then the red, the green and the blue plane, row by row.
+    """
+    if not data or len(data) % _CIFAR_ROW:
+        raise damaged(where, f"its {len(data):,} bytes are not a whole number of samples of {_CIFAR_ROW:,} bytes")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, _CIFAR_ROW)
+    images = torch.from_numpy(rows[:, 1:].copy()).reshape(-1, 3, 32, 32)
+    return images, torch.from_numpy(rows[:, 0].astype(np.int64))
+
+
+# Numbers of the MAT-file format: how values are stored ("mi...") and which class MATLAB gave the array ("mx...").
+_MI_STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_MX_NUMERIC = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
+_MI_MATRIX, _MI_COMPRESSED = 14, 15
+_MAT_HEADER = 128
+_COMPLEX_FLAG = 0x08
+
+
+def read_mat(data: bytes, where: str) -> dict[str, Array]:
+    """Read the numeric arrays of a MATLAB version 5 file (which MATLAB 5 to 7.2, and `save -v7`, write).
+
+    Both byte orders, plain and zlib-compressed variables, values stored in a smaller type than their class. Arrays keep
+    MATLAB's shape, so X[row, column, channel, sample] is what MATLAB shows. Real numeric variables are returned by
+    name; cells, structures, text, sparse and complex variables are passed over.
+    """
+    if b"\x89HDF" in (data[:4], data[512:516]):
+        raise GossamerError(f"{where} is a MATLAB 7.3 (HDF5) file; save it again in MATLAB with the option -v7.")
+    order = {b"IM": "<", b"MI": ">"}.get(data[126:_MAT_HEADER])
+    if order is None:
+        raise damaged(where, "it has no MATLAB version 5 header")
+    arrays: dict[str, Array] = {}
+    for kind, body in _elements(memoryview(data)[_MAT_HEADER:], order, where):
+        if kind == _MI_COMPRESSED:
+            try:
+                unpacked = memoryview(zlib.decompress(body))
+            except zlib.error as error:
+                raise damaged(where, f"a compressed variable does not unpack ({error})") from error
+            variables = _elements(unpacked, order, where)
+        else:
+            variables = iter([(kind, body)])
+        for inner, variable in variables:
+            if inner == _MI_MATRIX:
+                arrays.update(_variable(variable, order, where))
+    return arrays
+
+
+def _elements(data: memoryview, order: str, where: str) -> Iterator[tuple[int, memoryview]]:
+    """Walk through tagged elements: (type, size) in 8 bytes, or both packed into 4 bytes with 4 bytes of values."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < 8:
+            raise damaged(where, "it ends inside the tag of an element")
+        kind, size = struct.unpack_from(f"{order}II", data, at)
+        if kind >> 16:
+            kind, size, start, step = kind & 0xFFFF, kind >> 16, at + 4, 8
+        else:
+            # Elements begin on multiples of 8 bytes, except behind a compressed one.
+            padding = 0 if kind == _MI_COMPRESSED else -size % 8
+            start, step = at + 8, 8 + size + padding
+        if start + size > len(data) or (step == 8 and size > 4):
+            raise damaged(where, "an element is longer than the file")
+        yield kind, data[start : start + size]
+        at += step
+
+
+def _variable(body: memoryview, order: str, where: str) -> dict[str, Array]:
+    """One miMATRIX element: flags, dimensions, name, values; empty when it is not a real numeric array."""
+    parts = list(_elements(body, order, where))
+    if len(parts) < 3 or len(parts[0][1]) != 8 or len(parts[1][1]) % 4:
+        raise damaged(where, "a variable has no flags, dimensions or name")
+    (flags,) = struct.unpack_from(f"{order}I", parts[0][1])
+    if flags & 0xFF not in _MX_NUMERIC or (flags >> 8) & _COMPLEX_FLAG:
+        return {}
+    shape = tuple(int(size) for size in np.frombuffer(parts[1][1], f"{order}i4"))
+    name = bytes(parts[2][1]).decode("ascii", "replace")
+    if len(parts) < 4 or parts[3][0] not in _MI_STORED:
+        raise damaged(where, f"the variable '{name}' has no values")
+    stored = np.dtype(order + _MI_STORED[parts[3][0]])
+    if min(shape, default=0) < 0 or len(parts[3][1]) != math.prod(shape) * stored.itemsize:
+        raise damaged(where, f"the variable '{name}' has not as many values as its dimensions {shape} say")
+    values = np.frombuffer(parts[3][1], stored).astype(_MX_NUMERIC[flags & 0xFF], copy=False)
+    return {name: values.reshape(shape, order="F")}
+
+
+def read_svhn(data: bytes, where: str) -> tuple[Tensor, Tensor]:
+    """Read one file of SVHN's cropped digits into images [n, 3, 32, 32] and labels [n].
+
+    The file holds X [32, 32, 3, n] in uint8 and y [n, 1] with the labels 1..10, where 10 is the digit 0.
+    """
+    arrays = read_mat(data, where)
+    images, labels = arrays.get("X"), arrays.get("y")
+    if images is None or labels is None:
+        raise damaged(where, f"it should hold the variables X and y and holds {', '.join(arrays) or 'none'}")
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
+        raise damaged(where, f"X should be uint8 [32, 32, 3, n] and is {images.dtype} {list(images.shape)}")
+    targets = labels.ravel().astype(np.int64)
+    if len(targets) != images.shape[3]:
+        raise damaged(where, f"it has {images.shape[3]:,} images and {len(targets):,} labels")
+    if len(targets) and not (targets.min() >= 1 and targets.max() <= 10):
+        raise damaged(where, f"its labels run from {targets.min()} to {targets.max()} instead of 1 to 10")
+    return torch.from_numpy(images.transpose(3, 2, 0, 1).copy()), torch.from_numpy(targets % 10)

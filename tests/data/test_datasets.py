@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import torch
+
+from gossamer.data.augment import Augmentation
+from gossamer.data.datasets import Dataset
+from gossamer.data.normalization import Normalization
+from gossamer.errors import GossamerError
+
+
+def test_from_tensors_keeps_the_users_tensors() -> None:
+    inputs, targets = torch.randn(5, 3), torch.tensor([0, 2, 1, 2, 0])
+    data = Dataset.from_tensors(inputs, targets, (inputs[:2], targets[:2]), name="mine")
+    assert data.name == "mine"
+    assert data.train_inputs.data_ptr() == inputs.data_ptr()
+    assert torch.equal(data.train_targets, targets)
+    assert torch.equal(data.test_inputs, inputs[:2])
+    assert data.classes == ("0", "1", "2")
+    assert data.num_classes == 3
+    assert data.sample_shape == (3,)
+    assert data.normalization == Normalization()
+    assert data.augmentation is None
+
+
+def test_from_tensors_takes_arrays_and_lists() -> None:
+    images = np.arange(16, dtype=np.uint8).reshape(4, 1, 2, 2)
+    images.flags.writeable = False
+    data = Dataset.from_tensors(images, np.array([0, 1, 0, 1], np.int32), (images[:1], [1]))
+    assert data.train_inputs.dtype == torch.uint8
+    assert data.train_inputs.tolist() == images.tolist()
+    assert data.test_targets.tolist() == [1]
+    assert Dataset.from_tensors([[0.5, 1.5], [2.5, 3.5]], [0, 1]).sample_shape == (2,)
+
+
+def test_from_tensors_makes_any_integer_labels_int64_and_detaches_inputs() -> None:
+    inputs = torch.zeros(2, 3, requires_grad=True)
+    data = Dataset.from_tensors(inputs, np.array([0, 1], np.uint8))
+    assert data.train_targets.dtype == torch.int64
+    assert not data.train_inputs.requires_grad
+
+
+def test_from_tensors_without_test_samples() -> None:
+    data = Dataset.from_tensors(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), [1, 0])
+    assert data.test_inputs.shape == (0, 3, 4, 4)
+    assert data.test_targets.shape == (0,)
+    assert repr(data) == "Dataset 'custom': 2 training and 0 test samples of shape 3x4x4 (torch.uint8), 2 classes"
+
+
+def test_from_tensors_declares_classes_normalization_and_augmentation() -> None:
+    settings = {"normalization": Normalization(0.5, 0.5), "augmentation": Augmentation(padding=1, flip=True)}
+    data = Dataset.from_tensors(torch.zeros(2, 1, 4, 4), [0, 1], classes=["cat", "dog", "cow"], **settings)
+    assert data.classes == ("cat", "dog", "cow")
+    assert (data.normalization, data.augmentation) == tuple(settings.values())
+    assert Dataset.from_tensors(torch.zeros(2, 1), [0, 1], classes=5).num_classes == 5
+
+
+def test_the_largest_class_may_occur_in_the_test_samples_only() -> None:
+    assert Dataset.from_tensors(torch.zeros(2, 1), [0, 1], (torch.zeros(1, 1), [4])).num_classes == 5
+
+
+X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"inputs": torch.zeros(3, 2)}, "3 training inputs and 4 training targets"),
+        ({"inputs": torch.zeros(0, 2), "targets": []}, "has no training samples"),
+        ({"inputs": torch.tensor(1.0)}, "single number"),
+        ({"inputs": "text"}, "cannot be made a tensor"),
+        ({"inputs": [[1, 2], [3]]}, "cannot be made a tensor"),
+        ({"inputs": torch.full((4, 2), torch.nan)}, "NaN or infinite"),
+        ({"targets": torch.zeros(4)}, "class numbers"),
+        ({"targets": torch.zeros(4, 1, dtype=torch.int64)}, "class numbers"),
+        ({"targets": Y == 1}, "class numbers"),
+        ({"targets": Y - 1}, "from -1 to 0"),
+        ({"classes": 1}, "from 0 to 1, but 1 classes"),
+        ({"classes": ["a"]}, "from 0 to 1, but 1 classes"),
+        ({"test": X}, "must be a pair"),
+        ({"test": (X, Y, Y)}, "must be a pair"),
+        ({"test": (X, Y[:2])}, "4 test inputs and 2 test targets"),
+        ({"test": (torch.zeros(4, 3), Y)}, r"Training samples are 2 \(torch.float32\) and test samples 3"),
+        ({"test": (X.double(), Y)}, "the same shape and dtype"),
+        ({"test": (X, Y + 1), "classes": 2}, "test targets run from 1 to 2"),
+    ],
+)
+def test_from_tensors_refuses_what_cannot_be_trained_on(arguments: dict[str, object], why: str) -> None:
+    with pytest.raises(GossamerError, match=why):
+        Dataset.from_tensors(**({"inputs": X, "targets": Y} | arguments))
+
+
+def test_a_dataset_wants_int64_targets() -> None:
+    with pytest.raises(GossamerError, match="training targets must be int64"):
+        Dataset("d", X, Y.int(), X, Y, ("0", "1"))
