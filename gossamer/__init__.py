@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from gossamer._version import __version__
 
 if TYPE_CHECKING:
-    from gossamer import engine, errors, methods, network, problems, testing, theory, topology
-    from gossamer.engine import minimize
+    from gossamer import data, engine, errors, methods, models, network, problems, testing, theory, topology
+    from gossamer.data import partition
+    from gossamer.engine import minimize, simulate
     from gossamer.errors import GossamerError
     from gossamer.methods import (
         D2,
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
         State,
     )
 
-_ROOMS = ("engine", "errors", "methods", "network", "problems", "testing", "theory", "topology")
+_ROOMS = ("data", "engine", "errors", "methods", "models", "network", "problems", "testing", "theory", "topology")
 _HOME = {
     "GossamerError": "errors",
     "minimize": "engine",
+    "partition": "data",
+    "simulate": "engine",
     **dict.fromkeys(
         (
             "ABm",
@@ -83,12 +86,16 @@ __all__ = [
     "RelaySumM",
     "State",
     "__version__",
+    "data",
     "engine",
     "errors",
     "methods",
     "minimize",
+    "models",
     "network",
+    "partition",
     "problems",
+    "simulate",
     "testing",
     "theory",
     "topology",

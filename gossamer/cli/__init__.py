@@ -2,7 +2,10 @@
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from cyclopts import CycloptsError
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -15,7 +18,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        _fail(" ".join(str(error).split()) + f" See: gossamer {_command(arguments)}--help")
+        _fail(f"{_sentence(error)} See: gossamer {_command(arguments)}--help")
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -25,6 +28,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(0)
+
+
+def _sentence(error: "CycloptsError") -> str:
+    """What is wrong with the arguments, in one line."""
+    from cyclopts import CoercionError, UnusedCliTokensError
+
+    if isinstance(error, UnusedCliTokensError):
+        return f"Do not know what to do with {' '.join(error.unused_tokens or [])!r}; options begin with --."
+    if isinstance(error, CoercionError) and error.token and error.target_type in (int, float):
+        wanted = "a whole number" if error.target_type is int else "a number"
+        return f"{error.token.keyword} needs {wanted}, not '{error.token.value}'."
+    return " ".join(str(error).split())
 
 
 def _command(arguments: list[str] | None) -> str:

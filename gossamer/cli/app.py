@@ -3,10 +3,11 @@
 from cyclopts import App
 
 from gossamer._version import __version__
+from gossamer.cli.synthetic import synthetic
 
 app = App(
     name="gossamer",
     help="Decentralized deep learning on heterogeneous data: the methods, the graphs, the paper's experiments.",
     version=__version__,
 )
-app.command("gossamer.cli.synthetic:synthetic")
+app.command(synthetic)

@@ -1,11 +1,9 @@
-"""What commands print: tables on standard output, progress on standard error and only on a terminal."""
+"""What commands print."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 
@@ -17,13 +15,3 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False).print(table)
-
-
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[float], None]]:
-    """A progress bar that is moved by calling the given function with the fraction done."""
-    console = Console(stderr=True)
-    columns = (TextColumn(title), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda done: bar.update(task, completed=done)

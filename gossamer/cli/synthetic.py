@@ -61,10 +61,11 @@ def synthetic(
     """
     import torch
 
-    from gossamer.cli.show import print_table, progress
+    from gossamer.cli.show import print_table
     from gossamer.errors import GossamerError
     from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
-    from gossamer.report.synthetic import explain, table_rows, write_json, write_report
+    from gossamer.progress import progress_bar
+    from gossamer.report.synthetic import check_report, explain, table_rows, write_json, write_report
 
     try:
         levels = tuple(float(z) for z in zeta2.split(",") if z.strip())
@@ -86,9 +87,10 @@ def synthetic(
         methods=tuple(m.strip() for m in methods.split(",") if m.strip()),
         draws=draws,
     )
+    check_report(out, json)
     # Vectors are small here: more threads would only wait for each other, and one thread fixes the bits.
     torch.set_num_threads(1)
-    with progress("synthetic") as advance:
+    with progress_bar("synthetic") as advance:
         result = run_synthetic(config, on_progress=advance)
     if json is not None:
         write_json(result, json)

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from gossamer.data.augment import Augmentation
 from gossamer.data.normalization import Normalization
+from gossamer.data.partition import Recipe
 from gossamer.errors import GossamerError
+
+if TYPE_CHECKING:
+    from gossamer.data.split import NodeData
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,18 @@ class Dataset:
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one sample, (C, H, W) for images."""
         return tuple(self.train_inputs.shape[1:])
+
+    def split(self, recipe: Recipe, holdout: float = 0.1) -> "NodeData":
+        """Deal the training samples out to nodes, keeping the share `holdout` of them for validation.
+
+        >>> from gossamer.data import partition
+        >>> data = Dataset.from_tensors(torch.rand(40, 4), torch.arange(40) % 4)
+        >>> data.split(partition.k_class(nodes=2, k=2, seed=0)).sizes
+        [18, 18]
+        """
+        from gossamer.data.split import NodeData
+
+        return NodeData(self, recipe(self.train_targets, holdout=holdout))
 
     def __repr__(self) -> str:
         return (

@@ -1,5 +1,21 @@
-"""N nodes on one machine."""
+"""N nodes on one machine: deep learning by `simulate`, problems with known answers by `minimize`."""
 
+from gossamer.engine.history import History
 from gossamer.engine.minimize import Trajectory, minimize
+from gossamer.engine.simulate import Run, simulate
+from gossamer.engine.simulation import DivergenceError
+from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, StepSize, WarmUp
 
-__all__ = ["Trajectory", "minimize"]
+__all__ = [
+    "Constant",
+    "Cosine",
+    "DivergenceError",
+    "History",
+    "Run",
+    "StepDecay",
+    "StepSize",
+    "Trajectory",
+    "WarmUp",
+    "minimize",
+    "simulate",
+]

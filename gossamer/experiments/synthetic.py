@@ -5,6 +5,8 @@ Heterogeneous quadratics on a graph, noisy gradients, one step size for all. Eac
 """
 
 import dataclasses
+import inspect
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,13 +45,22 @@ class SyntheticConfig:
     draws: int = 1
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise GossamerError(f"The step size must be above 0, but lr is {self.lr:g}; the paper uses 1e-4.")
+        if not 0 < self.lr < math.inf:
+            raise GossamerError(
+                f"The step size must be a finite number above 0, but lr is {self.lr:g}; the paper uses 1e-4."
+            )
         for name in ("rounds", "draws"):
             if getattr(self, name) < 1:
                 raise GossamerError(f"{name} must be at least 1, but it is {getattr(self, name)}.")
         if not self.zeta2:
             raise GossamerError("zeta2 is empty, so there is nothing to run; give at least one value, such as 25.")
+        for zeta2 in self.zeta2:
+            if self.zeta2.count(zeta2) > 1:
+                raise GossamerError(
+                    f"zeta2 names {zeta2:g} more than once; every value is run for itself, so say it once."
+                )
+        if not 0 <= self.seed < 2**62:
+            raise GossamerError(f"The seed must be a whole number from 0 to 2^62, but it is {self.seed}.")
 
 
 @dataclass(frozen=True)
@@ -81,12 +92,13 @@ class SyntheticResult:
     """What was changed or left out so that a method could run, in sentences."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers."""
-        return dataclasses.asdict(self)
+        """Plain lists and numbers; None where a run diverged beyond all numbers."""
+        plain: dict[str, Any] = _without_infinities(dataclasses.asdict(self))
+        return plain
 
     @property
     def by_method(self) -> dict[str, list[Cell]]:
-        """The cells of each method, by ascending zeta^2."""
+        """The cells of each method, in the order of the config's zeta^2."""
         groups: dict[str, list[Cell]] = {}
         for cell in self.cells:
             groups.setdefault(cell.method, []).append(cell)
@@ -103,7 +115,7 @@ def run_synthetic(config: SyntheticConfig, on_progress: Callable[[float], None] 
         for zeta2 in config.zeta2:
             cells.append(_run_cell(config, method, where, zeta2))
             on_progress(len(cells) / total)
-    return SyntheticResult(config, cells, notes)
+    return SyntheticResult(config, cells, notes + _divergence(cells))
 
 
 def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: float) -> Cell:
@@ -129,6 +141,21 @@ def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: f
     )
 
 
+def _divergence(cells: list[Cell]) -> list[str]:
+    """A sentence on the methods whose runs ended beyond all numbers."""
+    lost = sorted({c.title for c in cells if not math.isfinite(c.tail_mean)})
+    return [f"Diverged at this step size: {', '.join(lost)}; use a smaller one."] if lost else []
+
+
+def _without_infinities(value: Any) -> Any:
+    """The same nest of dicts and lists, with None for what is not a finite number: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {k: _without_infinities(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinities(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _stall(config: SyntheticConfig, problem: Quadratic, method: Method, graph: Topology) -> float | None:
     if method.name not in STALLS or not graph.is_static:
         return None
@@ -152,7 +179,7 @@ def initial_phase(rounds: int) -> int:
 def _choose(config: SyntheticConfig, graph: Topology) -> tuple[list[tuple[Method, Topology]], list[str]]:
     """The methods to run and the graph of each. Those named by the user run on the given graph or are refused."""
     if config.methods:
-        named = [_make(name, config.beta) for name in config.methods]
+        named = list({rules.find(name): _make(name, config.beta) for name in config.methods}.values())
         for method in named:
             method.check(graph)
         return [(m, graph) for m in named], []
@@ -184,10 +211,9 @@ def _fit(method: Method, graph: Topology) -> tuple[Topology | None, str]:
         except GossamerError:
             continue
         return candidate, note
-    return None, f"{title} is left out: it needs {method.facts.needs}."
+    return None, f"{title} is left out, because '{graph.name}' does not give what it needs: {method.facts.needs}."
 
 
 def _make(name: str, beta: float) -> Method:
-    cls = rules.find(name)
-    takes_beta = any(f.name == "beta" and f.init for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+    takes_beta = "beta" in inspect.signature(rules.find(name)).parameters
     return rules.get(name, beta=beta) if takes_beta else rules.get(name)

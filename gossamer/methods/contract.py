@@ -29,6 +29,13 @@ class State:
                 f"The saved state holds {sorted(saved)}, but this method keeps "
                 f"{sorted(f.name for f in dataclasses.fields(self))}; it was saved by another method or version."
             )
+        here = self.tensors()
+        for name, value in saved.items():
+            if _shapes(value) != _shapes(here[name]):
+                raise GossamerError(
+                    f"The saved state's '{name}' has the shape {_shapes(value)}, but this run needs "
+                    f"{_shapes(here[name])}; it was saved by a run with another model or other nodes."
+                )
         for name, value in saved.items():
             mine = getattr(self, name)
             if isinstance(mine, Pending):
@@ -66,13 +73,18 @@ class Method(ABC):
         super().__init_subclass__(**kwargs)
         if "name" not in cls.__dict__:
             return
-        known = Method._registry.get(cls.name)
+        if not hasattr(cls, "facts"):
+            raise GossamerError(
+                f"The method '{cls.name}' declares no facts; give the class {cls.__qualname__} a line such as "
+                f"facts = Facts(title='{cls.__qualname__}', sends=1)."
+            )
+        known = Method._registry.get(_key(cls.name))
         if known and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise GossamerError(
                 f"The method name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}; "
                 f"give {cls.__qualname__} another."
             )
-        Method._registry[cls.name] = cls
+        Method._registry[_key(cls.name)] = cls
 
     def initial(self, x: Tensor, net: Network) -> State:
         """Allocate what the method remembers, without any communication. All nodes start from the same x."""
@@ -114,7 +126,7 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Method]:
     """The class of the method called `name` (upper case, blanks and underscores do not matter)."""
-    key = str(name).strip().lower().replace("_", "-").replace(" ", "-")
+    key = _key(name)
     if key not in Method._registry:
         raise unknown("method", str(name), names())
     return Method._registry[key]
@@ -136,6 +148,17 @@ def get(name: str, **hyperparameters: Any) -> Method:
     return cls(**hyperparameters)
 
 
+def _key(name: str) -> str:
+    return str(name).strip().lower().replace("_", "-").replace(" ", "-")
+
+
 def _field_names(cls: type) -> list[str] | None:
     """The hyper-parameters of a method written as a dataclass; None for any other class."""
     return [f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else None
+
+
+def _shapes(value: object) -> Any:
+    """The shape of a tensor, or those of the tensors of a message; None for a number."""
+    if isinstance(value, tuple | list):
+        return [_shapes(v) for v in value]
+    return tuple(value.shape) if isinstance(value, Tensor) else None

@@ -4,6 +4,7 @@ The conformance kit checks what is declared here, errors quote it, and the docum
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from gossamer.errors import GossamerError
@@ -47,8 +48,8 @@ class Needs:
         bound = self.smallest_eigenvalue
         if bound is not None and topology.smallest_eigenvalue <= bound + EIGENVALUE_MARGIN:
             raise GossamerError(
-                f"{title} needs a mixing matrix whose smallest eigenvalue lies above {bound:.4f}, or it diverges, but "
-                f"that of '{topology.name}' is {topology.smallest_eigenvalue:.4f}; use lazy weights (I + W)/2: "
+                f"{title} needs every eigenvalue of the mixing matrix above {_fraction(bound)}, or it diverges, but "
+                f"the smallest of '{topology.name}' is {topology.smallest_eigenvalue:.4f}; use lazy weights (I + W)/2: "
                 f"weights='lazy', or topology.lazy()."
             )
 
@@ -57,7 +58,7 @@ class Needs:
         parts += ["static tree"] if self.tree else []
         parts += ["symmetric weights"] if self.symmetric else []
         if self.smallest_eigenvalue is not None:
-            parts.append(f"smallest eigenvalue above {self.smallest_eigenvalue:.4f}")
+            parts.append(f"smallest eigenvalue above {_fraction(self.smallest_eigenvalue)}")
         return ", ".join(parts) or "any doubly stochastic schedule"
 
 
@@ -89,4 +90,11 @@ class Facts:
     @property
     def cost(self) -> str:
         """What crosses an edge in one round, in words."""
-        return "one all-reduce" if self.sends == "all-reduce" else f"{self.sends} vector{'s' if self.sends > 1 else ''}"
+        if self.sends == "all-reduce":
+            return "one all-reduce"
+        return f"{self.sends} vector{'' if self.sends == 1 else 's'}"
+
+
+def _fraction(value: float) -> str:
+    """-1/3 rather than -0.3333, which a reader cannot tell from an eigenvalue next to it."""
+    return str(Fraction(value).limit_denominator(1000))

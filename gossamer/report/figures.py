@@ -1,12 +1,16 @@
 """Figures for papers: PNG and SVG by matplotlib."""
 
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import GossamerError
 from gossamer.experiments.synthetic import SyntheticResult, initial_phase
-from gossamer.report.files import replacing
+from gossamer.files import replacing
 from gossamer.report.style import line_style
+
+# A run that diverges is drawn up to here; axes beyond it would squeeze the others flat, and overflow.
+HIGHEST = 1e12
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,34 +30,38 @@ def save_figure(figure: "Figure", stem: Path) -> list[Path]:
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for path in paths:
         with replacing(path) as temporary:
-            figure.savefig(
-                temporary, format=path.suffix[1:], dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {}
-            )
+            render(figure, temporary, path.suffix[1:])
     return paths
 
 
+def render(figure: "Figure", target: Path | StringIO, format: str) -> None:
+    """Write a figure as "png" or "svg"; the same figure gives the same bytes."""
+    with _matplotlib().rc_context({"svg.hashsalt": "gossamer"}):
+        figure.savefig(target, format=format, dpi=160, metadata={"Date": None} if format == "svg" else {})
+
+
+def check_matplotlib() -> None:
+    """Refuse to begin work whose figures could not be drawn."""
+    _matplotlib()
+
+
 def _panels(result: SyntheticResult, upto: int, smooth: int) -> "Figure":
-    plt = _pyplot()
-    figure: Figure
+    matplotlib = _matplotlib()
     zetas = result.config.zeta2
-    with plt.rc_context(
-        {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "gossamer"}
-    ):
-        figure, axes = plt.subplots(
-            1, len(zetas), figsize=(3.4 * len(zetas) + 1.6, 3.3), sharey=True, squeeze=False, layout="constrained"
-        )
+    with matplotlib.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure: Figure = matplotlib.figure.Figure(figsize=(3.4 * len(zetas) + 1.6, 3.3), layout="constrained")
+        axes = figure.subplots(1, len(zetas), sharey=True, squeeze=False)
         for ax, zeta2 in zip(axes[0], zetas, strict=True):
             for cell in (c for c in result.cells if c.zeta2 == zeta2):
-                shown = [(r, v) for r, v in zip(cell.rounds, cell.curve, strict=True) if r <= upto]
-                xs, ys = zip(*_smoothed(shown, smooth), strict=True)
-                ax.plot(xs, ys, label=cell.title, **line_style(cell.method))
+                points = zip(cell.rounds, cell.curve, strict=True)
+                shown = _smoothed([(r, v) for r, v in points if r <= upto and v < HIGHEST], smooth)
+                ax.plot([r for r, _ in shown], [v for _, v in shown], label=cell.title, **line_style(cell.method))
             ax.set(yscale="log", xlabel="round", title=rf"$\zeta^2 = {zeta2:g}$", xlim=(0, upto))
             ax.locator_params(axis="x", nbins=4)
             ax.grid(True, which="major", alpha=0.25)
         axes[0][0].set_ylabel(r"$\|\nabla f(\bar{x})\|^2$")
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
-        plt.close(figure)
     return figure
 
 
@@ -65,14 +73,12 @@ def _smoothed(points: list[tuple[int, float]], width: int) -> list[tuple[int, fl
     return [(r, sum(w) / len(w)) for (r, _), w in zip(points, windows, strict=True)]
 
 
-def _pyplot() -> Any:
+def _matplotlib() -> Any:
+    """Without pyplot, which would take over the windows of the program that calls us."""
     try:
-        import matplotlib
+        import matplotlib.figure
     except ImportError:
         raise GossamerError(
             "Figures need matplotlib, which is not installed; run: pip install 'gossamer[report]'."
         ) from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
+    return matplotlib

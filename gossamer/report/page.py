@@ -5,6 +5,8 @@ from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from gossamer.report.figures import render
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -66,6 +68,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], best: int | None =
 def drawing(figure: "Figure", description: str) -> str:
     """A matplotlib figure, drawn into the page as SVG."""
     buffer = StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    render(figure, buffer, "svg")
     svg = buffer.getvalue()
     return f'<figure role="img" aria-label="{escape(description)}">{svg[svg.index("<svg") :]}</figure>'

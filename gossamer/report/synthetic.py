@@ -1,12 +1,23 @@
 """The synthetic experiment as a table, two figures and a page."""
 
 import json
+import math
 from pathlib import Path
 
 from gossamer.experiments.synthetic import SyntheticResult
-from gossamer.report.figures import save_figure, synthetic_figures
-from gossamer.report.files import write_text
+from gossamer.files import check_writable, write_text
+from gossamer.report.figures import check_matplotlib, save_figure, synthetic_figures
 from gossamer.report.page import code, drawing, heading, page, paragraph, table
+
+PAGE = "report.html"
+
+
+def check_report(directory: Path, json: Path | None = None) -> None:
+    """Refuse, before any work is done, what `write_report` and `write_json` would refuse after it."""
+    check_matplotlib()
+    for path in (directory / PAGE, json):
+        if path is not None:
+            check_writable(path)
 
 
 def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
@@ -19,7 +30,7 @@ def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
             [
                 cells[0].title,
                 cells[0].topology,
-                *(f"{c.tail_mean:.2g}" for c in cells),
+                *(f"{c.tail_mean:.2g}" if math.isfinite(c.tail_mean) else "diverged" for c in cells),
                 "–" if stall is None else f"{stall:.2g}",
                 f"{sum(c.seconds for c in cells):.1f}",
             ]
@@ -44,7 +55,7 @@ def write_json(result: SyntheticResult, path: Path) -> None:
 
 
 def write_report(result: SyntheticResult, directory: Path, command: str) -> Path:
-    """Write both figures (PNG and SVG) and report.html into `directory`; returns the page's path."""
+    """Write both figures (PNG and SVG) and the page into `directory`; returns the page's path."""
     figures = synthetic_figures(result)
     for name, figure in figures.items():
         save_figure(figure, directory / name)
@@ -66,7 +77,7 @@ def write_report(result: SyntheticResult, directory: Path, command: str) -> Path
         heading("Reproduce"),
         code(command),
     ]
-    path = directory / "report.html"
+    path = directory / PAGE
     lead = "Momentum Tracking and the methods it is compared with, on quadratics that differ from node to node."
     write_text(path, page("Gossamer: the synthetic experiment", lead, sections))
     return path

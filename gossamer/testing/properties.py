@@ -4,6 +4,7 @@ Every function takes a method and a `Setting` and returns None when the property
 every method; those of `PROMISES` are checked when the method's `facts` declare them.
 """
 
+import copy
 import io
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,15 +26,15 @@ Property = Callable[[Method, Setting], str | None]
 def runs(method: Method, setting: Setting) -> str | None:
     """Rounds change x in place, keep its dtype and stay finite, in float64 and in float32."""
     for dtype in (torch.float64, torch.float32):
-        first = None
+        place = None
         for r, x, _ in setting.simulate(method, dtype=dtype):
-            first = first if first is not None else x
-            if x is not first or x.dtype != dtype:
-                return f"round {r} replaced x instead of changing it in place"
+            place = place or x.data_ptr()
+            if x.data_ptr() != place or x.dtype != dtype:
+                return f"round {r} replaced the storage of x instead of changing it in place"
             if not x.isfinite().all():
                 return f"x is not finite after round {r} in {dtype}"
         if torch.equal(x, setting.start(dtype)):
-            return f"x did not move in {setting.rounds} rounds"
+            return f"x did not move in {setting.rounds} rounds; change it in place, as in x.sub_(lr * grad)"
     return None
 
 
@@ -60,6 +61,9 @@ def runs_on_one_nodes_vectors(method: Method, setting: Setting) -> str | None:
 def resumes(method: Method, setting: Setting) -> str | None:
     """A state that is saved half-way and loaded again continues with the same bits."""
     half = setting.rounds // 2
+    # Before and after are two objects, as in two processes: what is not in the state is lost.
+    method, successor = copy.deepcopy(method), copy.deepcopy(method)
+    undisturbed = setting.final(copy.deepcopy(method))
     net = _network(setting)
     x = setting.start()
     state = method.initial(x, net)
@@ -68,11 +72,11 @@ def resumes(method: Method, setting: Setting) -> str | None:
             file = io.BytesIO()
             torch.save({"x": x, "state": state.tensors()}, file)
             saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
-            x = setting.start().copy_(saved["x"])
+            method, x = successor, setting.start().copy_(saved["x"])
             state = method.initial(setting.start(), net)
             state.load(saved["state"])
         method.step(state, x, setting.gradient(x, r), setting.lr(r), net, r)
-    same = torch.equal(x, setting.final(method))
+    same = torch.equal(x, undisturbed)
     return None if same else "a run that was saved and loaded half-way ends elsewhere than one that was not"
 
 

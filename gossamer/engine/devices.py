@@ -1,0 +1,24 @@
+"""The one place that decides where tensors live."""
+
+import torch
+
+from gossamer.errors import GossamerError
+
+
+def device_of(name: str | torch.device) -> torch.device:
+    """The device called "cpu", "cuda", "cuda:1" or "mps"; a sentence if this machine does not have it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise GossamerError(f"There is no device {name!r}; use cpu, cuda or mps.") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise GossamerError(f"Gossamer does not run on the device {name!r}; use cpu, cuda or mps.")
+    if not _is_there(device):
+        raise GossamerError(f"The device '{name}' was asked for, but torch finds none here; use device='cpu'.")
+    return device
+
+
+def _is_there(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+    return device.type == "cpu" or torch.backends.mps.is_available()

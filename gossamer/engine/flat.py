@@ -1,0 +1,134 @@
+"""All nodes' parameters and gradients as views into flat [N, d] buffers.
+
+Row i of the buffers belongs to node i. A method's round is then a handful of large vector operations, and no copy lies
+between it and the models.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.errors import GossamerError
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a parameter lies in a row: `size` numbers from `start` on."""
+
+    name: str
+    shape: torch.Size
+    start: int
+    size: int
+    channels_last: bool
+
+    def view(self, row: Tensor) -> Tensor:
+        """The parameter as a view into a row [d] or, with a leading node axis, into rows [k, d]."""
+        piece = row[..., self.start : self.start + self.size]
+        lead = piece.shape[:-1]
+        if not self.channels_last:
+            return piece.view(*lead, *self.shape)
+        out, into, height, width = self.shape
+        return piece.view(*lead, out, height, width, into).movedim(-1, -3)
+
+
+class Layout:
+    """The order of a model's trainable parameters in a row. Convolution weights are stored channels-last.
+
+    Channels-last weights make wide convolutions markedly faster on CPUs, and to a method it is all the same.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.slots: list[Slot] = []
+        dtypes = set()
+        start = 0
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            dtypes.add(parameter.dtype)
+            channels_last = parameter.dim() == 4 and parameter.shape[1] > 1
+            self.slots.append(Slot(name, parameter.shape, start, parameter.numel(), channels_last))
+            start += parameter.numel()
+        if not self.slots:
+            raise GossamerError("The model has no parameters that require a gradient, so there is nothing to train.")
+        if len(dtypes) > 1:
+            raise GossamerError(f"The model's parameters have several types ({dtypes}); give all of them the same one.")
+        self.dim = start
+        self.dtype = dtypes.pop()
+
+    def flatten(self, module: nn.Module) -> Tensor:
+        """The model's trainable parameters as one row [d]."""
+        row = torch.empty(self.dim, dtype=self.dtype)
+        parameters = dict(module.named_parameters())
+        with torch.no_grad():
+            for slot in self.slots:
+                slot.view(row).copy_(parameters[slot.name])
+        return row
+
+    def bind(self, module: nn.Module, row: Tensor, grad: Tensor | None) -> None:
+        """Make the module's parameters (and their gradients) views into the given rows."""
+        parameters = dict(module.named_parameters())
+        for slot in self.slots:
+            parameter = parameters[slot.name]
+            parameter.data = slot.view(row)
+            parameter.grad = None if grad is None else slot.view(grad)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self.slots)
+
+
+class NodeModels:
+    """N equal copies of a model whose parameters live in `x` [N, d] and whose gradients live in `grad` [N, d].
+
+    Buffers (BatchNorm's running statistics) and frozen parameters stay with each node's own copy and are never mixed.
+    """
+
+    def __init__(self, module: nn.Module, nodes: int, device: torch.device) -> None:
+        self.layout = Layout(module)
+        module = module.to(device)
+        row = self.layout.flatten(module).to(device)
+        self.x = row.expand(nodes, -1).contiguous()
+        self.grad = torch.zeros_like(self.x)
+        # Copies are made of a model that holds no parameters of its own, so that N of them cost next to nothing.
+        self.layout.bind(module, row, None)
+        self.modules = [module] + [self._shallow(module) for _ in range(nodes - 1)]
+        for i, own in enumerate(self.modules):
+            self.layout.bind(own, self.x[i], self.grad[i])
+
+    def averaged(self) -> nn.Module:
+        """A model whose parameters and floating-point buffers are the exact mean over the nodes."""
+        model = copy.deepcopy(self.modules[0])
+        self.layout.bind(model, self.x.mean(0), None)
+        means = {}
+        for name, buffer in self.modules[0].named_buffers():
+            if buffer.is_floating_point():
+                own = [dict(m.named_buffers())[name] for m in self.modules]
+                means[name] = torch.stack(own).mean(0)
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in means:
+                    buffer.copy_(means[name])
+        return model
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Every node's buffers, stacked by name: what a checkpoint needs beside x."""
+        return {
+            name: torch.stack([dict(m.named_buffers())[name] for m in self.modules])
+            for name, _ in self.modules[0].named_buffers()
+        }
+
+    def load_buffers(self, saved: dict[str, Tensor]) -> None:
+        """Take over what `buffers` gave."""
+        for i, module in enumerate(self.modules):
+            for name, buffer in module.named_buffers():
+                buffer.copy_(saved[name][i])
+
+    def _shallow(self, module: nn.Module) -> nn.Module:
+        """A copy with its own frozen parameters and buffers, whose trainable parameters are bound afterwards."""
+        trainable = dict(module.named_parameters())
+        memo: dict[int, object] = {
+            id(trainable[slot.name]): nn.Parameter(torch.empty(0, dtype=self.layout.dtype)) for slot in self.layout
+        }
+        return copy.deepcopy(module, memo)

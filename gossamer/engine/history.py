@@ -1,0 +1,55 @@
+"""What was measured in the course of a run."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import GossamerError
+
+Row = dict[str, Any]
+
+
+class History:
+    """One row of figures for each evaluation, oldest first.
+
+    >>> history = History([{"round": 0, "accuracy": 0.1}, {"round": 10, "accuracy": 0.6}])
+    >>> history["accuracy"]
+    [0.1, 0.6]
+    """
+
+    def __init__(self, rows: list[Row] | None = None) -> None:
+        self.rows: list[Row] = rows or []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """One figure over all evaluations."""
+        if self.rows and name not in self.rows[-1]:
+            raise KeyError(f"no figure '{name}'; there are {', '.join(self.rows[-1])}")
+        return [row[name] for row in self.rows]
+
+    @property
+    def last(self) -> Row:
+        """The newest row."""
+        if not self.rows:
+            raise GossamerError("Nothing has been evaluated yet, so there is no last row.")
+        return self.rows[-1]
+
+    def to_jsonl(self, path: Path | str) -> None:
+        """Write one JSON object per line."""
+        from gossamer.files import write_text
+
+        write_text(Path(path), "".join(json.dumps(row) + "\n" for row in self.rows))
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with one row per evaluation (pip install 'gossamer[data]')."""
+        try:
+            import pandas
+        except ImportError:
+            raise GossamerError("A DataFrame needs pandas; run: pip install 'gossamer[data]'.") from None
+        return pandas.DataFrame(self.rows)

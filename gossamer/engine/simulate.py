@@ -1,0 +1,252 @@
+"""`gossamer.simulate`: train one model across N nodes on this machine."""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gossamer import methods, topology
+from gossamer.data import NodeData
+from gossamer.engine import checkpoint as checkpoints
+from gossamer.engine.devices import device_of
+from gossamer.engine.history import History, Row
+from gossamer.engine.interrupts import deferred_interrupts
+from gossamer.engine.simulation import Settings, Simulation
+from gossamer.engine.step_sizes import Lr, step_size_of
+from gossamer.engine.workers import Workers
+from gossamer.errors import GossamerError
+from gossamer.methods import Method
+from gossamer.progress import progress_bar
+from gossamer.topology import Topology
+
+ModelFactory = Callable[..., nn.Module]
+EVALUATIONS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run: what was measured, and every node's model."""
+
+    history: History
+    models: list[nn.Module]
+    simulation: Simulation
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over the nodes of each node's own model on the common test set, at the end."""
+        return float(self.history.last["accuracy"])
+
+    def averaged_model(self) -> nn.Module:
+        """The model whose parameters are the mean over the nodes."""
+        return self.simulation.models.averaged()
+
+
+def simulate(
+    model: ModelFactory | nn.Module,
+    data: NodeData,
+    method: Method | str,
+    graph: Topology | str,
+    *,
+    lr: Lr,
+    batch_size: int = 100,
+    epochs: float | None = None,
+    rounds: int | None = None,
+    seed: int = 0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    node_weight: str = "equal",
+    device: str = "cpu",
+    workers: int | None = None,
+    evaluate_every: float | None = None,
+    checkpoint: Path | str | None = None,
+    checkpoint_every: float = 1.0,
+    callbacks: Sequence[Callable[[Row], None]] = (),
+    progress: bool | None = None,
+) -> Run:
+    """Train one model across the nodes of `data` with `method` on `graph`, all on this machine.
+
+    model
+        A class such as `gossamer.models.LeNet` that is called with (shape, classes), any function without arguments
+        that makes an `nn.Module`, or a module. All nodes start from the same copy.
+    data
+        A dataset dealt out to nodes: `dataset.split(recipe)`.
+    method, graph
+        Objects or names: `gossamer.MomentumTracking(beta=0.9)` or "momentum-tracking", `gossamer.topology.ring(8)` or
+        "ring".
+    lr
+        The step size: a number, a function of the round, or a schedule (`gossamer.engine.StepDecay`, `Cosine`,
+        `WarmUp`).
+    epochs, rounds
+        How long: one of the two. An epoch is one pass over a node's own data.
+    weight_decay, clip
+        L2 added to the gradient; largest length of a node's gradient before that.
+    node_weight
+        "equal": every node's loss counts the same. "size": in proportion to its number of samples.
+    workers
+        Threads that share the nodes; one per core by default. The result does not depend on it.
+    evaluate_every
+        Epochs between evaluations; a tenth of the run by default. The start and the end are always evaluated.
+    checkpoint, checkpoint_every
+        A directory for checkpoints and the epochs between them. A run that finds its own checkpoint there goes on from
+        it, to the same bits as if it had never stopped.
+    callbacks
+        Functions that are called with the figures of each evaluation.
+
+    >>> from gossamer import MomentumTracking, data, models, topology
+    >>> nodes = data.load("digits").split(data.partition.k_class(nodes=4, k=5, seed=0))
+    >>> run = simulate(models.SmallCNN, nodes, MomentumTracking(), topology.ring(4), lr=0.05, batch_size=32, rounds=2)
+    >>> run.history["round"]
+    [0, 1, 2]
+    """
+    method = methods.get(method) if isinstance(method, str) else method
+    graph = topology.get(graph, data.nodes)
+    if weight_decay < 0 or (clip is not None and not clip > 0):
+        raise GossamerError(
+            f"weight_decay cannot be negative and clip must be above 0; they are {weight_decay}, {clip}."
+        )
+    with Workers(workers) as pool:
+        per_epoch = _rounds_per_epoch(data, batch_size)
+        total = _total_rounds(epochs, rounds, per_epoch)
+        settings = Settings(
+            step_size=step_size_of(lr, per_epoch, total),
+            batch_size=batch_size,
+            seed=seed,
+            weight_decay=weight_decay,
+            clip=clip,
+            node_weight=node_weight,
+            device=device_of(device),
+        )
+        simulation = Simulation(_make(model, data, seed), data, method, graph, settings, pool)
+        store = None
+        if checkpoint is not None:
+            identity = _identity(simulation, lr, total)
+            store = _Store(Path(checkpoint), _interval(checkpoint_every, per_epoch, "checkpoint_every"), identity)
+        evaluation = max(1, total // EVALUATIONS)
+        if evaluate_every is not None:
+            evaluation = _interval(evaluate_every, per_epoch, "evaluate_every")
+        history = _train(simulation, total, evaluation, store, callbacks, progress)
+    return Run(history, simulation.models.modules, simulation)
+
+
+class _Store:
+    """Where and how often a run is saved, and what makes it this run."""
+
+    def __init__(self, directory: Path, interval: int, identity: dict[str, Any]) -> None:
+        self.directory, self.interval, self.identity = directory, interval, identity
+
+    def load(self, simulation: Simulation) -> History:
+        found = checkpoints.load_newest(self.directory, self.identity)
+        if found is None:
+            return History()
+        round, content = found
+        simulation.load_state_dict(round, content["simulation"])
+        return History(json.loads(content["history"]))
+
+    def save(self, simulation: Simulation, history: History) -> None:
+        content = {"simulation": simulation.state_dict(), "history": json.dumps(history.rows)}
+        checkpoints.save(self.directory, simulation.round, self.identity, content)
+
+
+def _train(
+    simulation: Simulation,
+    total: int,
+    evaluation: int,
+    store: _Store | None,
+    callbacks: Sequence[Callable[[Row], None]],
+    progress: bool | None,
+) -> History:
+    history = store.load(simulation) if store else History()
+
+    def evaluate() -> None:
+        row = simulation.measure(validate=simulation.round == total)
+        history.rows.append(row)
+        for callback in callbacks:
+            callback(row)
+
+    title = simulation.method.facts.title
+    with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance:
+        if not history.rows:
+            evaluate()
+        while simulation.round < total:
+            r = simulation.round + 1
+            due = r % evaluation == 0 or r == total
+            simulation.advance(measured=due)
+            if due:
+                evaluate()
+            if store and (r % store.interval == 0 or r == total or interrupt.requested):
+                store.save(simulation, history)
+            advance(r / total, f"accuracy {history.last['accuracy']:.3f}  loss {history.last['loss']:.3f}")
+            if interrupt.requested:
+                raise KeyboardInterrupt
+    return history
+
+
+def _make(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
+    """The model all nodes start from, initialized by `seed` without disturbing torch's global generator."""
+    if isinstance(model, nn.Module):
+        return model
+    needed = [
+        p
+        for p in inspect.signature(model).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) not in (0, 2):
+        raise GossamerError(
+            f"The model must be a function without arguments or one of (shape, classes), but it needs "
+            f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
+    if not isinstance(made, nn.Module):
+        raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
+    return made
+
+
+def _rounds_per_epoch(data: NodeData, batch_size: int) -> int:
+    if batch_size < 1:
+        raise GossamerError(f"A batch holds at least one sample, but batch_size is {batch_size}.")
+    return -(-sum(data.sizes) // (data.nodes * batch_size))
+
+
+def _total_rounds(epochs: float | None, rounds: int | None, per_epoch: int) -> int:
+    if (epochs is None) == (rounds is None):
+        raise GossamerError("Say how long the run is: give either epochs or rounds.")
+    total = rounds if rounds is not None else round(epochs * per_epoch)  # type: ignore[operator]
+    if total < 1:
+        raise GossamerError(f"A run needs at least one round, but it has {total}.")
+    return total
+
+
+def _interval(epochs: float, per_epoch: int, name: str) -> int:
+    if not epochs > 0:
+        raise GossamerError(f"{name} is a number of epochs above 0, not {epochs:g}.")
+    return max(1, round(epochs * per_epoch))
+
+
+def _identity(simulation: Simulation, lr: Lr, total: int) -> dict[str, Any]:
+    """What must be equal for a checkpoint to be this run's: plain words and numbers."""
+    settings, models = simulation.settings, simulation.models
+    layout = hashlib.sha256(repr(models.layout.slots).encode()).hexdigest()[:16]
+    schedule = "function" if callable(lr) else repr(lr)
+    return {
+        "dataset": simulation.data.dataset.name,
+        "partition": simulation.data.partition.recipe,
+        "model": f"{type(models.modules[0]).__name__} {layout}",
+        "method": repr(simulation.method),
+        "graph": f"{simulation.topology.name} {simulation.topology.fingerprint[:16]}",
+        "lr": schedule,
+        # A schedule is stretched over the run; with a constant step size a longer run continues a shorter one.
+        "rounds": "any" if isinstance(lr, int | float) else total,
+        "batch_size": settings.batch_size,
+        "seed": settings.seed,
+        "weight_decay": settings.weight_decay,
+        "clip": settings.clip,
+        "node_weight": settings.node_weight,
+    }

@@ -1,0 +1,244 @@
+"""N models, N nodes' data, one method: the loop behind `gossamer.simulate`."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gossamer.data import NodeBatches, NodeData
+from gossamer.engine.evaluation import Scores, consensus_distance, evaluate
+from gossamer.engine.flat import NodeModels
+from gossamer.engine.history import Row
+from gossamer.engine.randomness import NodeGenerators, draws_in_forward
+from gossamer.engine.traffic import bytes_per_node
+from gossamer.engine.workers import Workers
+from gossamer.errors import GossamerError
+from gossamer.methods import Method
+from gossamer.methods.tracking import TrackingState
+from gossamer.network import SimulatedNetwork
+from gossamer.topology import Topology
+
+log = logging.getLogger("gossamer")
+
+
+class DivergenceError(GossamerError):
+    """A node's loss is no longer a finite number."""
+
+    def __init__(self, node: int, round: int, loss: float, lr: float) -> None:
+        self.node, self.round = node, round
+        super().__init__(
+            f"The run diverged: the loss of node {node} is {loss} in round {round}; try a step size below {lr:g}, or "
+            f"clip the gradients."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The numbers that decide a run, beside data, model, method and graph."""
+
+    step_size: Callable[[int], float]
+    batch_size: int
+    seed: int = 0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    node_weight: str = "equal"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+class Simulation:
+    """All nodes of a run. `advance()` makes one round, `measure()` gives the figures of the moment.
+
+    Every node's gradient is computed by one worker on the node's own batch, into the node's row of the flat gradient
+    buffer; then the method makes its step on the whole buffers.
+    """
+
+    def __init__(
+        self, model: nn.Module, data: NodeData, method: Method, topology: Topology, settings: Settings, workers: Workers
+    ) -> None:
+        if topology.n != data.nodes:
+            raise GossamerError(
+                f"The data is split among {data.nodes} nodes but the graph '{topology.name}' has {topology.n}; "
+                f"make them equal."
+            )
+        method.check(topology)
+        self.data, self.method, self.topology, self.settings = data, method, topology, settings
+        self.batches = NodeBatches(data.partition.indices, settings.batch_size, settings.seed)
+        self.models = NodeModels(model.train(), data.nodes, settings.device)
+        self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
+        self.state = method.initial(self.models.x, self.network)
+        self.round = 0
+        self._workers = workers
+        self._inputs = data.dataset.train_inputs.to(settings.device)
+        self._targets = data.dataset.train_targets.to(settings.device)
+        self._loss_weights = data.loss_weights(settings.node_weight).tolist()
+        self._losses = torch.zeros(data.nodes, dtype=torch.float64)
+        self._gradient_norm = 0.0
+        self._meter = _Meter(data.nodes)
+        self._generators = self._private_generators()
+
+    def advance(self, measured: bool = False) -> None:
+        """One round. `measured` notes the gradients' length, for the `measure()` that follows."""
+        began = time.perf_counter()
+        x, grad, settings = self.models.x, self.models.grad, self.settings
+        samples = self._gradients()
+        lr = settings.step_size(self.round)
+        if not self._losses.isfinite().all():
+            node = int((~self._losses.isfinite()).nonzero()[0])
+            raise DivergenceError(node, self.round, float(self._losses[node]), lr)
+        with torch.no_grad():
+            if settings.clip is not None or measured:
+                norms = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
+                self._gradient_norm = float(norms.mean())
+            if settings.clip is not None:
+                grad.mul_((settings.clip / (norms + 1e-6)).clamp_(max=1.0))
+            if settings.weight_decay:
+                grad.add_(x, alpha=settings.weight_decay)
+            self.method.step(self.state, x, grad, lr, self.network, self.round)
+        self.round += 1
+        self._meter.add(self._losses, samples, time.perf_counter() - began)
+
+    def measure(self, validate: bool = False) -> Row:
+        """The figures of the moment: every node's model and the averaged one on the common test set.
+
+        `validate` adds the validation set, on which step sizes are chosen.
+        """
+        models = [*self.models.modules, self.models.averaged()]
+        nodes = self.data.nodes
+        test = self._score(models, self.data.test)
+        row: Row = {
+            "round": self.round,
+            "epoch": self.round / self.batches.rounds_per_epoch,
+            "lr": self.settings.step_size(max(0, self.round - 1)),
+            **_spread("accuracy", test.accuracy[:nodes]),
+            **_spread("loss", test.loss[:nodes]),
+            "node_accuracy": test.accuracy[:nodes],
+            "averaged_accuracy": test.accuracy[nodes],
+            "averaged_loss": test.loss[nodes],
+            "train_loss": self._meter.train_loss,
+            "consensus_distance": consensus_distance(self.models.x),
+            "tracking_error": self._tracking_error(),
+            "gradient_norm": self._gradient_norm,
+            "bytes_sent": bytes_per_node(
+                self.method, self.topology, self.models.layout.dim, self.models.x.element_size(), self.round
+            ),
+            "samples_per_second": self._meter.samples_per_second,
+            "seconds": self._meter.seconds,
+        }
+        if validate and len(self.data.validation[1]):
+            scores = self._score(models[:nodes], self.data.validation)
+            row["validation_accuracy"] = sum(scores.accuracy) / nodes
+        self._meter.forget_losses()
+        return row
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the rounds to come."""
+        return {
+            "x": self.models.x,
+            "method": self.state.tensors(),
+            "batches": self.batches.state_dict(),
+            "buffers": self.models.buffers(),
+            "generators": torch.stack(self._generators.states) if self._generators else None,
+            "meter": self._meter.state_dict(),
+        }
+
+    def load_state_dict(self, round: int, saved: dict[str, Any]) -> None:
+        """Continue from what `state_dict` gave after `round` rounds."""
+        self.round = round
+        with torch.no_grad():
+            self.models.x.copy_(saved["x"])
+            self.models.load_buffers(saved["buffers"])
+            self.state.load(saved["method"])
+        self.batches.load_state_dict(saved["batches"])
+        self._meter.load_state_dict(saved["meter"])
+        if self._generators is not None:
+            self._generators.states = [state.clone() for state in saved["generators"]]
+
+    def _gradients(self) -> int:
+        """Every node's loss and gradient on its next batch; returns the number of samples."""
+        samples = [0] * self.data.nodes
+
+        def one(node: int) -> None:
+            index = self.batches.next(node)
+            samples[node] = len(index)
+            self._node_gradient(node, index)
+
+        self._workers.run(one, self.data.nodes)
+        return sum(samples)
+
+    def _node_gradient(self, node: int, index: Tensor) -> None:
+        pipeline, device = self.data.pipeline, self.settings.device
+        draws = pipeline.draw(len(index), self.batches.generators[node])
+        index = index.to(device)
+        inputs, targets = pipeline.batch(self._inputs, index, draws), self._targets[index]
+        self.models.grad[node].zero_()
+        if self._generators is not None:
+            self._generators.enter(node)
+        loss = functional.cross_entropy(self.models.modules[node](inputs), targets)
+        if self._generators is not None:
+            self._generators.leave(node)
+        weight = self._loss_weights[node]
+        (loss if weight == 1.0 else weight * loss).backward()
+        self._losses[node] = loss.detach()
+
+    def _score(self, models: list[nn.Module], samples: tuple[Tensor, Tensor]) -> Scores:
+        return evaluate(models, samples, self.data.pipeline, self._workers, self.settings.device)
+
+    def _tracking_error(self) -> float | None:
+        """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
+        return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
+
+    def _private_generators(self) -> NodeGenerators | None:
+        """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""
+        probe = self.data.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.settings.device))
+        if not draws_in_forward(self.models.modules[0], probe):
+            return None
+        if self._workers.number > 1:
+            log.info("The model draws random numbers in its forward pass (Dropout?), so the nodes run on one worker.")
+            self._workers.limit_to_one()
+        return NodeGenerators(self.settings.seed, self.data.nodes)
+
+
+class _Meter:
+    """Training loss since the last evaluation, and speed."""
+
+    def __init__(self, nodes: int) -> None:
+        self._loss = torch.zeros(nodes, dtype=torch.float64)
+        self._rounds = 0
+        self._samples = 0
+        self.seconds = 0.0
+
+    def add(self, losses: Tensor, samples: int, seconds: float) -> None:
+        self._loss += losses
+        self._rounds += 1
+        self._samples += samples
+        self.seconds += seconds
+
+    @property
+    def train_loss(self) -> float | None:
+        """The mean loss over nodes and rounds since the last evaluation; None before the first round."""
+        return float(self._loss.mean()) / self._rounds if self._rounds else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        return self._samples / self.seconds if self.seconds else None
+
+    def forget_losses(self) -> None:
+        self._loss.zero_()
+        self._rounds = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loss": self._loss, "rounds": self._rounds, "samples": self._samples, "seconds": self.seconds}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self._loss.copy_(saved["loss"])
+        self._rounds, self._samples, self.seconds = saved["rounds"], saved["samples"], saved["seconds"]
+
+
+def _spread(name: str, values: list[float]) -> dict[str, float]:
+    """Mean, smallest and largest over the nodes."""
+    return {name: sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}

@@ -1,0 +1,111 @@
+"""How the step size changes in the course of a run.
+
+`lr` is a number, a function of the round, or one of the schedules below, whose times are counted in epochs.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gossamer.errors import GossamerError
+
+
+class StepSize(ABC):
+    """A schedule: the step size as a function of the epoch (a real number) and of the number of epochs in the run."""
+
+    @abstractmethod
+    def at(self, epoch: float, epochs: float) -> float:
+        """The step size at `epoch` of `epochs`."""
+
+
+@dataclass(frozen=True)
+class Constant(StepSize):
+    """Always `lr`."""
+
+    lr: float
+
+    def __post_init__(self) -> None:
+        _check(self.lr)
+
+    def at(self, epoch: float, epochs: float) -> float:
+        """lr."""
+        return self.lr
+
+
+@dataclass(frozen=True)
+class StepDecay(StepSize):
+    """`lr`, multiplied by `factor` at each of the epochs `at_epochs`.
+
+    >>> schedule = StepDecay(0.1, at_epochs=(500, 750))
+    >>> [round(schedule.at(e, 1000), 6) for e in (0, 499.9, 500, 750)]
+    [0.1, 0.1, 0.01, 0.001]
+    """
+
+    lr: float
+    at_epochs: tuple[float, ...]
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check(self.lr)
+        if not 0 < self.factor <= 1:
+            raise GossamerError(f"A step decay multiplies by a factor in (0, 1], not by {self.factor:g}; 0.1 is usual.")
+
+    def at(self, epoch: float, epochs: float) -> float:
+        """lr * factor^(number of epochs in `at_epochs` that have passed)."""
+        return self.lr * self.factor ** sum(epoch >= e for e in self.at_epochs)
+
+
+@dataclass(frozen=True)
+class Cosine(StepSize):
+    """From `lr` down to `final` along half a cosine over the whole run."""
+
+    lr: float
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self.lr)
+        _check(self.final)
+
+    def at(self, epoch: float, epochs: float) -> float:
+        """final + (lr - final) (1 + cos(pi epoch/epochs))/2."""
+        return self.final + (self.lr - self.final) * (1 + math.cos(math.pi * min(1.0, epoch / epochs))) / 2
+
+
+@dataclass(frozen=True)
+class WarmUp(StepSize):
+    """Grow linearly from `start` times the step size to the whole of it over the first `epochs`, then follow `then`."""
+
+    then: StepSize
+    epochs: float
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.epochs > 0 or not 0 <= self.start <= 1:
+            raise GossamerError(
+                f"A warm-up lasts more than 0 epochs and starts from a fraction in [0, 1] of the step size, but it has "
+                f"epochs={self.epochs:g} and start={self.start:g}."
+            )
+
+    def at(self, epoch: float, epochs: float) -> float:
+        """The step size of `then`, times a fraction that reaches 1 after the warm-up."""
+        fraction = min(1.0, self.start + (1 - self.start) * epoch / self.epochs)
+        return fraction * self.then.at(epoch, epochs)
+
+
+Lr = float | StepSize | Callable[[int], float]
+
+
+def step_size_of(lr: Lr, rounds_per_epoch: int, rounds: int) -> Callable[[int], float]:
+    """The step size as a function of the round, whatever way it was given."""
+    if isinstance(lr, StepSize):
+        return lambda r: lr.at(r / rounds_per_epoch, rounds / rounds_per_epoch)
+    if callable(lr):
+        return lr
+    constant = Constant(lr)
+    return lambda r: constant.lr
+
+
+def _check(lr: float) -> None:
+    if isinstance(lr, bool) or not isinstance(lr, int | float) or not lr >= 0 or math.isinf(lr):
+        raise GossamerError(f"The step size must be a finite number of at least 0, but it is {lr!r}; try 0.01.")
