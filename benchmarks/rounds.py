@@ -2,8 +2,8 @@
 
     python benchmarks/rounds.py [--repeats 9]
 
-Both sides do the same arithmetic on preallocated buffers and mix in the same way; the difference is the method, the state
-and the network around it. The bare round is written out below. Limits: 1.5x, 1.15x and 1.15x.
+Both sides do the same arithmetic on preallocated buffers and mix in the same way; the difference is the method, the
+state and the network around it. The bare round is written out below. Limits: 1.5x, 1.15x and 1.15x.
 """
 
 import argparse

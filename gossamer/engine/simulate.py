@@ -1,14 +1,12 @@
 """`gossamer.simulate`: train one model across N nodes on this machine."""
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from gossamer import methods, topology
@@ -18,6 +16,7 @@ from gossamer.engine.devices import device_of
 from gossamer.engine.history import History, Row
 from gossamer.engine.interrupts import deferred_interrupts
 from gossamer.engine.simulation import Settings, Simulation
+from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.step_sizes import Lr, step_size_of
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
@@ -25,7 +24,6 @@ from gossamer.methods import Method
 from gossamer.progress import progress_bar
 from gossamer.topology import Topology
 
-ModelFactory = Callable[..., nn.Module]
 EVALUATIONS = 10
 
 
@@ -122,7 +120,7 @@ def simulate(
             node_weight=node_weight,
             device=device_of(device),
         )
-        simulation = Simulation(_make(model, data, seed), data, method, graph, settings, pool)
+        simulation = Simulation(make_model(model, data, seed), data, method, graph, settings, pool)
         store = None
         if checkpoint is not None:
             identity = _identity(simulation, lr, total)
@@ -185,28 +183,6 @@ def _train(
             if interrupt.requested:
                 raise KeyboardInterrupt
     return history
-
-
-def _make(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
-    """The model all nodes start from, initialized by `seed` without disturbing torch's global generator."""
-    if isinstance(model, nn.Module):
-        return model
-    needed = [
-        p
-        for p in inspect.signature(model).parameters.values()
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(needed) not in (0, 2):
-        raise GossamerError(
-            f"The model must be a function without arguments or one of (shape, classes), but it needs "
-            f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
-        )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
-    if not isinstance(made, nn.Module):
-        raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
-    return made
 
 
 def _rounds_per_epoch(data: NodeData, batch_size: int) -> int:

@@ -1,0 +1,39 @@
+"""The model that all nodes start from."""
+
+import copy
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from gossamer.data import NodeData
+from gossamer.errors import GossamerError
+
+ModelFactory = Callable[..., nn.Module]
+
+
+def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
+    """The model all nodes start from.
+
+    A factory is called with (shape, classes) if it needs two arguments, else with none, and its random numbers come
+    from `seed` without disturbing torch's global generator. A module is copied.
+    """
+    if isinstance(model, nn.Module):
+        return copy.deepcopy(model)
+    needed = [
+        p
+        for p in inspect.signature(model).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) not in (0, 2):
+        raise GossamerError(
+            f"The model must be a function without arguments or one of (shape, classes), but it needs "
+            f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
+    if not isinstance(made, nn.Module):
+        raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
+    return made
