@@ -60,8 +60,8 @@ class Layout:
 
     def flatten(self, module: nn.Module) -> Tensor:
         """The model's trainable parameters as one row [d]."""
-        row = torch.empty(self.dim, dtype=self.dtype)
         parameters = dict(module.named_parameters())
+        row = torch.empty(self.dim, dtype=self.dtype, device=parameters[self.slots[0].name].device)
         with torch.no_grad():
             for slot in self.slots:
                 slot.view(row).copy_(parameters[slot.name])
@@ -88,7 +88,7 @@ class NodeModels:
     def __init__(self, module: nn.Module, nodes: int, device: torch.device) -> None:
         self.layout = Layout(module)
         module = module.to(device)
-        row = self.layout.flatten(module).to(device)
+        row = self.layout.flatten(module)
         self.x = row.expand(nodes, -1).contiguous()
         self.grad = torch.zeros_like(self.x)
         # Copies are made of a model that holds no parameters of its own, so that N of them cost next to nothing.

@@ -103,7 +103,7 @@ def simulate(
     [0, 1, 2]
     """
     method = methods.get(method) if isinstance(method, str) else method
-    graph = topology.get(graph, data.nodes)
+    graph = topology.get(graph, data.nodes) if isinstance(graph, str) else graph
     if weight_decay < 0 or (clip is not None and not clip > 0):
         raise GossamerError(
             f"weight_decay cannot be negative and clip must be above 0; they are {weight_decay}, {clip}."

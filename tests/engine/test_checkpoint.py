@@ -1,0 +1,151 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gossamer.engine import Cosine, checkpoint
+from gossamer.errors import GossamerError
+from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits
+from tests.engine.test_simulate import WithBatchNorm, WithDropout
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("method", ["dsgd", "momentum-tracking", "qg-dsgdm", "gtadam", "all-reduce-sgdm"])
+def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path):
+    whole = run_digits(method=method, rounds=8)
+    run_digits(method=method, rounds=5, checkpoint=tmp_path, workers=1)
+    resumed = run_digits(method=method, rounds=8, checkpoint=tmp_path, workers=2)
+    assert same_bits(whole, resumed)
+    assert resumed.simulation.round == 8
+
+
+@pytest.mark.parametrize("model", [WithDropout, WithBatchNorm])
+def test_generators_and_buffers_are_resumed_too(model, tmp_path):
+    nodes = digit_nodes(augmented=True, equal_sizes=False)
+    whole = run_digits(model=model, data=nodes, rounds=8)
+    run_digits(model=model, data=nodes, rounds=5, checkpoint=tmp_path)
+    resumed = run_digits(model=model, data=nodes, rounds=8, checkpoint=tmp_path)
+    assert same_bits(whole, resumed)
+    for a, b in zip(whole.models[1].buffers(), resumed.models[1].buffers(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_history_is_resumed_too(tmp_path):
+    def figures(run):
+        timing = ("seconds", "samples_per_second")
+        return [{k: v for k, v in row.items() if k not in timing} for row in run.history]
+
+    whole = run_digits(rounds=8, evaluate_every=0.3)
+    assert whole.history["round"] == [0, 2, 4, 6, 8]
+    run_digits(rounds=4, evaluate_every=0.3, checkpoint=tmp_path)
+    resumed = run_digits(rounds=8, evaluate_every=0.3, checkpoint=tmp_path)
+    assert resumed.history["round"] == [0, 2, 4, 6, 8]
+    assert figures(resumed)[-2:] == figures(whole)[-2:]
+
+
+SCRIPT = """
+import sys
+from tests.engine.digits_nodes import run_digits
+run = run_digits(rounds=60, checkpoint=sys.argv[1], checkpoint_every=0.2, evaluate_every=1)
+print(run.simulation.models.x.double().sum().item().hex(), flush=True)
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_run_survives_kill_9_at_any_moment(tmp_path):
+    expected = run_digits(rounds=60).simulation.models.x.double().sum().item().hex()
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    for kills in range(3):
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        seen = newest(tmp_path)
+        deadline = time.monotonic() + 60
+        while newest(tmp_path) == seen and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.003)
+        time.sleep(0.004 * kills)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    assert 0 < newest(tmp_path) < 60
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() == expected
+
+
+def newest(directory: Path) -> int:
+    return max((int(p.stem.split("-")[1]) for p in directory.glob("round-*.ckpt")), default=0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
+    whole = run_digits(rounds=8)
+    run_digits(rounds=6, checkpoint=tmp_path, checkpoint_every=0.5)
+    files = sorted(tmp_path.glob("*.ckpt"))
+    assert len(files) == checkpoint.KEPT
+    content = bytearray(files[-1].read_bytes())
+    content[len(content) // 2] ^= 1
+    files[-1].write_bytes({"cut": content[:-500], "flip": content, "empty": b"", "text": b"hello"}[damage])
+    assert same_bits(whole, run_digits(rounds=8, checkpoint=tmp_path))
+    assert "damaged" in caplog.text
+    assert str(files[-1]) in caplog.text
+
+
+def test_when_all_are_damaged_the_run_begins_anew(tmp_path):
+    run_digits(rounds=4, checkpoint=tmp_path)
+    for file in tmp_path.glob("*.ckpt"):
+        file.write_bytes(b"")
+    assert same_bits(run_digits(rounds=4), run_digits(rounds=4, checkpoint=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"method": "dsgd"}, "method"),
+        ({"graph": "complete"}, "graph"),
+        ({"seed": 1}, "seed"),
+        ({"lr": 0.1}, "lr"),
+        ({"lr": Cosine(0.05)}, "lr"),
+        ({"batch_size": 8}, "batch_size"),
+        ({"weight_decay": 0.1}, "weight_decay"),
+        ({"model": WithBatchNorm}, "model"),
+        ({"data": digit_nodes(k=4)}, "partition"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused(tmp_path, changes, what):
+    run_digits(checkpoint=tmp_path)
+    with pytest.raises(GossamerError, match=f"belongs to another run: its {what} is"):
+        run_digits(checkpoint=tmp_path, **changes)
+
+
+def test_an_unwritable_directory_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(GossamerError, match="Cannot write"):
+        run_digits(checkpoint=tmp_path / "file")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_everything(tmp_path, number):
+    rounds: list[int] = []
+
+    def interrupt(row):
+        rounds.append(row["round"])
+        if row["round"] == 4:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_digits(rounds=40, checkpoint=tmp_path, checkpoint_every=100, evaluate_every=0.2, callbacks=[interrupt])
+    assert newest(tmp_path) == rounds[-1] == 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))
+
+
+def test_checkpoints_hold_no_pickled_objects(tmp_path):
+    run_digits(checkpoint=tmp_path)
+    (newest_file,) = sorted(tmp_path.glob("*.ckpt"))[-1:]
+    saved = torch.load(newest_file, weights_only=True)
+    assert saved["round"] == 6
+    assert json.loads(saved["content"]["history"])

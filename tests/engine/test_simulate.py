@@ -1,0 +1,221 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from gossamer import MomentumTracking, data, models, simulate, topology
+from gossamer.data import Dataset
+from gossamer.engine import Cosine, DivergenceError, gradient_dissimilarity
+from gossamer.errors import GossamerError
+from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
+
+
+def test_the_figures_of_a_run():
+    run = run_digits(evaluate_every=0.25)
+    last = run.history.last
+    assert run.accuracy == last["accuracy"] == pytest.approx(sum(last["node_accuracy"]) / 4)
+    assert last["accuracy_min"] <= last["accuracy"] <= last["accuracy_max"]
+    assert last["loss_min"] <= last["loss"] <= last["loss_max"]
+    assert last["round"] == ROUNDS
+    assert run.history["round"][0] == 0
+    assert last["train_loss"] > 0
+    assert last["consensus_distance"] > 0
+    assert last["tracking_error"] > 0
+    assert last["gradient_norm"] > 0
+    assert last["samples_per_second"] > 0
+    assert 0 <= last["validation_accuracy"] <= 1
+    assert "validation_accuracy" not in run.history.rows[0]
+    dim = run.simulation.models.layout.dim
+    assert last["bytes_sent"] == 2 * 2 * 4 * dim * ROUNDS + 2 * 3 / 4 * 4 * dim
+    json.dumps(run.history.rows)
+
+
+def test_reported_accuracy_is_that_of_the_models():
+    run = run_digits(rounds=20)
+    inputs, targets = digit_nodes().test
+    batch = digit_nodes().pipeline.batch(inputs, torch.arange(len(targets)))
+    for k, model in enumerate([*run.models, run.averaged_model()]):
+        model.eval()
+        right = float((model(batch).argmax(1) == targets).double().mean())
+        last = run.history.last
+        assert right == pytest.approx((last["node_accuracy"] + [last["averaged_accuracy"]])[k])
+
+
+def test_the_engine_does_what_a_plain_loop_does():
+    """One node per sample set, DSGD by hand: the same batches, gradients and averages, without any of the engine."""
+    nodes = digit_nodes()
+    run = run_digits(method="dsgd", weight_decay=0.01, clip=0.5, rounds=4)
+    torch.manual_seed(0)
+    first = models.SmallCNN(nodes.dataset.sample_shape, nodes.dataset.num_classes)
+    plain = [models.SmallCNN(nodes.dataset.sample_shape, nodes.dataset.num_classes) for _ in range(4)]
+    for model in plain:
+        model.load_state_dict(first.state_dict())
+    batches = data.NodeBatches(nodes.partition.indices, 16, 0)
+    for _ in range(4):
+        moved = []
+        for i, model in enumerate(plain):
+            index = batches.next(i)
+            model.zero_grad()
+            output = model(nodes.pipeline.batch(nodes.dataset.train_inputs, index))
+            nn.functional.cross_entropy(output, nodes.dataset.train_targets[index]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            moved.append([p.detach() - 0.05 * (p.grad + 0.01 * p.detach()) for p in model.parameters()])
+        for i, model in enumerate(plain):
+            for k, parameter in enumerate(model.parameters()):
+                parameter.data = (moved[i - 1][k] + moved[i][k] + moved[(i + 1) % 4][k]) / 3
+    for mine, theirs in zip(run.models, plain, strict=True):
+        for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_the_number_of_workers_does_not_change_a_bit(augmented):
+    nodes = digit_nodes(nodes=5, augmented=augmented)
+    assert same_bits(run_digits(data=nodes, workers=1), run_digits(data=nodes, workers=3))
+
+
+def test_one_seed_one_result():
+    assert same_bits(run_digits(seed=3), run_digits(seed=3))
+    assert not same_bits(run_digits(seed=3), run_digits(seed=4))
+
+
+def test_the_global_generator_is_left_alone():
+    state = torch.get_rng_state()
+    run_digits()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+class WithDropout(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10))
+
+
+def test_dropout_has_a_generator_for_each_node(caplog):
+    caplog.set_level("INFO", logger="gossamer")
+    torch.manual_seed(5)
+    first = run_digits(model=WithDropout, workers=2)
+    assert "one worker" in caplog.text
+    torch.manual_seed(6)
+    assert same_bits(first, run_digits(model=WithDropout, workers=1))
+    masks = first.simulation._generators.states
+    assert not torch.equal(masks[0], masks[1])
+
+
+class WithBatchNorm(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def test_batch_norm_statistics_stay_local_and_are_averaged_for_the_averaged_model():
+    run = run_digits(model=WithBatchNorm)
+    own = [m[2].running_mean for m in run.models]
+    assert not torch.allclose(own[0], own[1])
+    torch.testing.assert_close(run.averaged_model()[2].running_mean, torch.stack(own).mean(0))
+    assert int(run.models[0][2].num_batches_tracked) == ROUNDS
+
+
+def test_a_module_is_copied_and_a_function_is_called():
+    module = WithBatchNorm()
+    kept = [p.clone() for p in module.parameters()]
+    run_digits(model=module)
+    assert all(torch.equal(a, b) for a, b in zip(kept, module.parameters(), strict=True))
+    run = run_digits(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+    assert run.simulation.models.layout.dim == 650
+
+
+def test_unequal_sizes_and_weights_by_size():
+    nodes = digit_nodes(equal_sizes=False)
+    assert len(set(nodes.sizes)) > 1
+    equal, by_size = (run_digits(data=nodes, node_weight=w, method="all-reduce-sgdm") for w in ("equal", "size"))
+    assert not same_bits(equal, by_size)
+    weights = nodes.loss_weights("size")
+    torch.testing.assert_close(weights.mean(), torch.tensor(1.0, dtype=torch.float64))
+    assert weights.argmax() == torch.tensor(nodes.sizes).argmax()
+
+
+def test_epochs_schedules_and_callbacks():
+    seen: list[int] = []
+    run = run_digits(
+        rounds=None, epochs=2, lr=Cosine(0.1), evaluate_every=1, callbacks=[lambda row: seen.append(row["round"])]
+    )
+    per_epoch = run.simulation.batches.rounds_per_epoch
+    assert seen == [0, per_epoch, 2 * per_epoch] == run.history["round"]
+    assert run.history["epoch"] == [0, 1, 2]
+    assert run.history["lr"][2] < run.history["lr"][1] < 0.1
+
+
+def test_divergence_names_the_node_and_the_round():
+    with pytest.raises(DivergenceError, match=r"node \d+ is (nan|inf) in round \d+") as caught:
+        run_digits(lr=1e30, rounds=50)
+    assert 0 <= caught.value.node < 4
+    assert caught.value.round < 50
+
+
+def test_user_tensors_and_float64_models():
+    inputs, targets = torch.randn(40, 3, dtype=torch.float64), torch.arange(40) % 2
+    nodes = Dataset.from_tensors(inputs, targets, test=(inputs, targets)).split(data.partition.iid(nodes=2))
+    run = simulate(
+        lambda: nn.Linear(3, 2).double(), nodes, MomentumTracking(), "complete", lr=0.1, batch_size=8, rounds=5
+    )
+    assert run.simulation.models.x.dtype == torch.float64
+
+
+def test_no_test_set_and_no_validation_set():
+    nodes = Dataset.from_tensors(torch.randn(40, 3), torch.arange(40) % 2).split(data.partition.iid(nodes=2), holdout=0)
+    run = simulate(lambda: nn.Linear(3, 2), nodes, "dsgd", "complete", lr=0.1, batch_size=8, rounds=2)
+    assert "validation_accuracy" not in run.history.last
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"graph": topology.ring(5)}, "split among 4 nodes"),
+        ({"method": "relaysum"}, "needs a tree"),
+        ({"rounds": None}, "either epochs or rounds"),
+        ({"epochs": 1}, "either epochs or rounds"),
+        ({"rounds": 0}, "at least one round"),
+        ({"batch_size": 0}, "at least one sample"),
+        ({"lr": -1.0}, "step size"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+        ({"clip": 0.0}, "clip"),
+        ({"node_weight": "random"}, "node_weight"),
+        ({"device": "cuda:7"}, "torch finds none"),
+        ({"device": "mps"}, "torch finds none"),
+        ({"device": "abacus"}, "no device"),
+        ({"device": "meta"}, "does not run on the device"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+        ({"model": lambda: 3}, "not an nn.Module"),
+        ({"model": lambda a, b, c: None}, "wrap it"),
+        ({"workers": 0}, "at least one worker"),
+    ],
+)
+def test_bad_input_gets_a_sentence(changes, sentence):
+    with pytest.raises(GossamerError, match=sentence):
+        run_digits(**changes)
+
+
+def test_gradient_dissimilarity_by_hand():
+    nodes = digit_nodes()
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    gradients = []
+    for own in nodes.partition.indices:
+        model.zero_grad()
+        output = model(nodes.pipeline.batch(nodes.dataset.train_inputs, own))
+        nn.functional.cross_entropy(output, nodes.dataset.train_targets[own]).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    stacked = torch.stack(gradients)
+    expected = (stacked - stacked.mean(0)).square().sum(1).mean()
+    assert gradient_dissimilarity(model, nodes) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_heterogeneous_data_favour_momentum_tracking():
+    nodes = data.load("digits").split(data.partition.k_class(nodes=8, k=2, seed=0))
+    accuracy = {
+        method: simulate(
+            models.SmallCNN, nodes, method, "ring", lr=0.1, batch_size=32, rounds=120, evaluate_every=100
+        ).accuracy
+        for method in ("momentum-tracking", "dsgdm")
+    }
+    assert accuracy["momentum-tracking"] > accuracy["dsgdm"] + 0.05

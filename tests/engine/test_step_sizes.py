@@ -1,0 +1,46 @@
+import math
+
+import pytest
+
+from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, WarmUp, step_size_of
+from gossamer.errors import GossamerError
+
+
+def test_a_number_is_constant():
+    step = step_size_of(0.1, rounds_per_epoch=10, rounds=100)
+    assert [step(0), step(99)] == [0.1, 0.1]
+
+
+def test_a_function_of_the_round_is_taken_as_it_is():
+    assert step_size_of(lambda r: 1 / (r + 1), 10, 100)(3) == 0.25
+
+
+def test_step_decay_in_epochs():
+    step = step_size_of(StepDecay(1.0, at_epochs=(5, 7.5), factor=0.1), rounds_per_epoch=10, rounds=100)
+    assert [step(49), step(50), step(74), step(75)] == pytest.approx([1, 0.1, 0.1, 0.01])
+
+
+def test_cosine_from_lr_to_final():
+    step = step_size_of(Cosine(1.0, final=0.2), rounds_per_epoch=10, rounds=100)
+    assert step(0) == 1.0
+    assert step(50) == pytest.approx(0.6)
+    assert step(100) == pytest.approx(0.2)
+    assert step(25) == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2)
+
+
+def test_warm_up_then_another():
+    step = step_size_of(WarmUp(Constant(1.0), epochs=2, start=0.5), rounds_per_epoch=10, rounds=100)
+    assert [step(0), step(10), step(20), step(60)] == pytest.approx([0.5, 0.75, 1, 1])
+
+
+@pytest.mark.parametrize("lr", [-0.1, math.nan, math.inf, "fast", True])
+def test_impossible_step_sizes_are_refused(lr):
+    with pytest.raises(GossamerError, match="step size must be a finite number"):
+        step_size_of(lr, 10, 100)
+
+
+def test_impossible_schedules_are_refused():
+    with pytest.raises(GossamerError, match="factor"):
+        StepDecay(0.1, at_epochs=(1,), factor=2)
+    with pytest.raises(GossamerError, match="warm-up"):
+        WarmUp(Constant(0.1), epochs=0)

@@ -1,0 +1,50 @@
+import os
+import threading
+
+import pytest
+import torch
+
+from gossamer.engine.workers import Workers
+from gossamer.errors import GossamerError
+
+
+def test_every_task_is_done_once_and_each_worker_has_one_torch_thread():
+    before = torch.get_num_threads()
+    done: list[int] = []
+    threads: set[int] = set()
+    meeting = threading.Barrier(2, timeout=20)
+
+    def task(k: int) -> None:
+        if k < 2:
+            meeting.wait()
+        done.append(k)
+        threads.add(torch.get_num_threads())
+
+    with Workers(2) as workers:
+        workers.run(task, 20)
+        workers.run(task, 0)
+    assert sorted(done) == list(range(20))
+    assert threads == {1}
+    assert torch.get_num_threads() == before
+
+
+def test_errors_in_a_task_reach_the_caller():
+    def task(k: int) -> None:
+        raise KeyError(k)
+
+    with Workers(2) as workers, pytest.raises(KeyError):
+        workers.run(task, 3)
+
+
+def test_one_worker_per_core_by_default():
+    with Workers() as workers:
+        assert workers.number == len(os.sched_getaffinity(0))
+        workers.limit_to_one()
+        names: set[str] = set()
+        workers.run(lambda k: names.add(threading.current_thread().name), 10)
+        assert len(names) == 1
+
+
+def test_no_workers_are_refused():
+    with pytest.raises(GossamerError, match="at least one worker"):
+        Workers(0)
