@@ -128,7 +128,5 @@ class NodeModels:
     def _shallow(self, module: nn.Module) -> nn.Module:
         """A copy with its own frozen parameters and buffers, whose trainable parameters are bound afterwards."""
         trainable = dict(module.named_parameters())
-        memo: dict[int, object] = {
-            id(trainable[slot.name]): nn.Parameter(torch.empty(0, dtype=self.layout.dtype)) for slot in self.layout
-        }
+        memo: dict[int, object] = {id(trainable[s.name]): nn.Parameter(self.x.new_empty(0)) for s in self.layout}
         return copy.deepcopy(module, memo)

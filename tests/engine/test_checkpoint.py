@@ -42,10 +42,10 @@ def test_the_history_is_resumed_too(tmp_path):
         timing = ("seconds", "samples_per_second")
         return [{k: v for k, v in row.items() if k not in timing} for row in run.history]
 
-    whole = run_digits(rounds=8, evaluate_every=0.3)
+    whole = run_digits(rounds=8, evaluate_every=0.2)
     assert whole.history["round"] == [0, 2, 4, 6, 8]
-    run_digits(rounds=4, evaluate_every=0.3, checkpoint=tmp_path)
-    resumed = run_digits(rounds=8, evaluate_every=0.3, checkpoint=tmp_path)
+    run_digits(rounds=4, evaluate_every=0.2, checkpoint=tmp_path)
+    resumed = run_digits(rounds=8, evaluate_every=0.2, checkpoint=tmp_path)
     assert resumed.history["round"] == [0, 2, 4, 6, 8]
     assert figures(resumed)[-2:] == figures(whole)[-2:]
 
