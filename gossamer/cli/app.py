@@ -3,6 +3,7 @@
 from cyclopts import App
 
 from gossamer._version import __version__
+from gossamer.cli.data import data
 from gossamer.cli.synthetic import synthetic
 
 app = App(
@@ -11,3 +12,4 @@ app = App(
     version=__version__,
 )
 app.command(synthetic)
+app.command(data)

@@ -31,7 +31,7 @@ def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
                 cells[0].title,
                 cells[0].topology,
                 *(f"{c.tail_mean:.2g}" if math.isfinite(c.tail_mean) else "diverged" for c in cells),
-                "–" if stall is None else f"{stall:.2g}",
+                "–" if stall is None else f"{stall:.1e}",
                 f"{sum(c.seconds for c in cells):.1f}",
             ]
         )

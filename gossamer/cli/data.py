@@ -1,0 +1,73 @@
+"""`gossamer data`: what datasets there are, and where."""
+
+from pathlib import Path
+
+from cyclopts import App
+
+data = App(name="data", help="List, download and check datasets. Example: gossamer data get fashion-mnist")
+
+
+@data.command(name="list")
+def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
+    """Every known dataset and where it was found.
+
+    Parameters
+    ----------
+    data_dir
+        Directory to look in first, before GOSSAMER_DATA, the system's datasets and the cache.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer.cli.show import print_json, print_table
+    from gossamer.data import status
+
+    rows = status(data_dir)
+    if json:
+        print_json([{"name": r.name, "title": r.title, "folder": r.folder and str(r.folder)} for r in rows])
+        return
+    found = [
+        [
+            r.name,
+            r.title,
+            str(r.folder) if r.folder else f"not here; gossamer data get {r.name} ({_size(r.download_size)})",
+        ]
+        for r in rows
+    ]
+    print_table(["name", "title", "where"], found, figures=False)
+
+
+@data.command
+def get(name: str, *, data_dir: Path | None = None) -> None:
+    """Download a dataset from its official address, check it, and say where it is. A stopped download continues.
+
+    Parameters
+    ----------
+    name
+        The dataset: fashion-mnist, cifar-10, svhn, mnist or digits.
+    data_dir
+        Directory to put it in; by default GOSSAMER_DATA or the cache.
+    """
+    from gossamer.data import get as fetch
+
+    print(f"{name}: {fetch(name, data_dir).folder}")
+
+
+@data.command
+def verify(name: str, *, data_dir: Path | None = None) -> None:
+    """Check every file of a dataset against its official checksum.
+
+    Parameters
+    ----------
+    name
+        The dataset.
+    data_dir
+        Directory to look in first.
+    """
+    from gossamer.data import verify as check
+
+    location = check(name, data_dir)
+    print(f"{name}: {len(location.files)} files in {location.folder} are the official ones")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.0f} MB"
