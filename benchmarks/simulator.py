@@ -6,8 +6,8 @@
 (forward, backward, SGD with momentum) over the same N * batch samples. The plain step runs in a process of its own
 with all cores, under the same allocator settings and with channels-last weights; the two take turns, and medians are
 compared. (f) is memory: the growth over the state after import at N = 1024. (g) is the cost per node-round at N = 1024
-against N = 8. (h) is one process per node over gloo, as the field does it. Everything is a ratio; its limit stands
-beside it.
+against N = 8. (h) is one process per node over gloo, as the field does it. (i) is the share of data and augmentation.
+Everything is a ratio; its limit stands beside it.
 """
 
 import argparse
@@ -300,6 +300,22 @@ def against_processes(rounds: int) -> tuple[float, float]:
     return time_ratio, memory
 
 
+def data_share(rounds: int) -> float:
+    """The part of a node's LeNet round that fetching, cropping and normalizing its batch takes, on one thread."""
+    with Workers(1) as workers:
+        run = simulation(CASES["e"], workers)
+        shares = []
+
+        def one(_: int) -> None:
+            index, generator = run.batches.next(0), run.batches.generators[0]
+            pipeline = run.data.pipeline
+            fetched = seconds(lambda: pipeline.batch(run._inputs, index, pipeline.draw(len(index), generator)))
+            shares.append(fetched / seconds(lambda: run._node_gradient(0, index)))
+
+        workers.run(one, 3 + rounds)
+    return median(shares[3:])
+
+
 def simulated(_: str) -> Callable[[], dict[str, float]]:
     run = simulation(CASES["a"], Workers())
     return lambda: {"seconds": seconds(run.advance), "private": private_memory()}
@@ -311,7 +327,7 @@ ROLES = {"plain": plain_step, "memory": memory_at_1024, "gloo": gloo_node, "simu
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds; medians are compared")
-    parser.add_argument("--only", default="a,b,c,d,e,f,g,h", help="items to measure")
+    parser.add_argument("--only", default="a,b,c,d,e,f,g,h,i", help="items to measure")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--argument", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -333,6 +349,8 @@ def main() -> int:
         if item in wanted:
             rounds = max(5, options.rounds // 6) if case.nodes > 100 else options.rounds
             show(item, f"{case.title}, N={case.nodes}, batch {case.batch}", compare(case, rounds), case.limit)
+    if "i" in wanted:
+        show("i", "data and augmentation, share of a LeNet round", data_share(options.rounds), 0.15)
     if "f" in wanted:
         child = Child("memory", "")
         answer = child.ask()
