@@ -15,6 +15,7 @@ from gossamer.engine.evaluation import Scores, consensus_distance, evaluate
 from gossamer.engine.flat import NodeModels
 from gossamer.engine.history import Row
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
+from gossamer.engine.together import Together, build, group_size, is_worthwhile
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
@@ -75,11 +76,12 @@ class Simulation:
         self._workers = workers
         self._inputs = data.dataset.train_inputs.to(settings.device)
         self._targets = data.dataset.train_targets.to(settings.device)
-        self._loss_weights = data.loss_weights(settings.node_weight).tolist()
+        self._loss_weights = data.loss_weights(settings.node_weight)
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_norm = 0.0
         self._meter = _Meter(data.nodes)
         self._generators = self._private_generators()
+        self._together = self._form_for_groups()
 
     def advance(self, measured: bool = False) -> None:
         """One round. `measured` notes the gradients' length, for the `measure()` that follows."""
@@ -160,15 +162,41 @@ class Simulation:
 
     def _gradients(self) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
-        samples = [0] * self.data.nodes
+        nodes = self.data.nodes
+        group = group_size(nodes, self.settings.batch_size) if self._together else 1
+        samples = [0] * nodes
 
-        def one(node: int) -> None:
-            index = self.batches.next(node)
-            samples[node] = len(index)
-            self._node_gradient(node, index)
+        def one(k: int) -> None:
+            own = range(k * group, min((k + 1) * group, nodes))
+            indices = [self.batches.next(node) for node in own]
+            for node, index in zip(own, indices, strict=True):
+                samples[node] = len(index)
+            if not (self._together and self._group_gradients(self._together, own, indices)):
+                for node, index in zip(own, indices, strict=True):
+                    self._node_gradient(node, index)
 
-        self._workers.run(one, self.data.nodes)
+        self._workers.run(one, -(-nodes // group))
         return sum(samples)
+
+    def _group_gradients(self, form: Together, own: range, indices: list[Tensor]) -> bool:
+        """The gradients of several nodes at once; False if their batches differ in size and they must go one by one."""
+        if len({len(index) for index in indices}) > 1:
+            return False
+        pipeline = self.data.pipeline
+        draws = [pipeline.draw(len(indices[0]), self.batches.generators[node]) for node in own]
+        index = torch.cat(indices)
+        stacked = None if draws[0] is None else torch.cat([d for d in draws if d is not None])
+        inputs = pipeline.batch(self._inputs, index, stacked)
+        rows = slice(own.start, own.stop)
+        shape = (len(own), len(indices[0]))
+        self._losses[rows], _ = form.gradients(
+            self.models.x[rows],
+            self.models.grad[rows],
+            inputs.view(*shape, *inputs.shape[1:]),
+            self._targets[index].view(shape),
+            self._loss_weights[rows],
+        )
+        return True
 
     def _node_gradient(self, node: int, index: Tensor) -> None:
         pipeline, device = self.data.pipeline, self.settings.device
@@ -181,8 +209,8 @@ class Simulation:
         loss = functional.cross_entropy(self.models.modules[node](inputs), targets)
         if self._generators is not None:
             self._generators.leave(node)
-        weight = self._loss_weights[node]
-        (loss if weight == 1.0 else weight * loss).backward()
+        weight = float(self._loss_weights[node])
+        torch.autograd.backward(loss if weight == 1.0 else weight * loss)
         self._losses[node] = loss.detach()
 
     def _score(self, models: list[nn.Module], samples: tuple[Tensor, Tensor]) -> Scores:
@@ -191,6 +219,16 @@ class Simulation:
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
         return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
+
+    def _form_for_groups(self) -> Together | None:
+        """The form of the model that computes groups of nodes at once, where it exists and is faster; else None."""
+        module = self.models.modules[0]
+        if self.settings.device.type != "cpu" or not is_worthwhile(module, self.data.nodes, self.settings.batch_size):
+            return None
+        form = build(module, self.models.layout)
+        probe = torch.zeros(1, 1, dtype=torch.int64)
+        sample = self.data.pipeline.batch(self._inputs, probe[0])
+        return form if form is not None and form.fits(sample[None], probe) else None
 
     def _private_generators(self) -> NodeGenerators | None:
         """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""

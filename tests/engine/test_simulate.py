@@ -70,8 +70,9 @@ def test_the_engine_does_what_a_plain_loop_does():
 
 
 @pytest.mark.parametrize("augmented", [False, True])
-def test_the_number_of_workers_does_not_change_a_bit(augmented):
-    nodes = digit_nodes(nodes=5, augmented=augmented)
+@pytest.mark.parametrize("nodes", [5, 16], ids=["one by one", "in groups"])
+def test_the_number_of_workers_does_not_change_a_bit(nodes, augmented):
+    nodes = digit_nodes(nodes=nodes, augmented=augmented)
     assert same_bits(run_digits(data=nodes, workers=1), run_digits(data=nodes, workers=3))
 
 

@@ -1,0 +1,79 @@
+"""A chain of layers that a group of nodes runs together."""
+
+import torch
+from torch import Tensor
+
+from gossamer.engine.together.layers import Layer
+
+
+class Together:
+    """Losses and gradients of G nodes at once, for a model that is a chain of known layers (see `build`).
+
+    The results equal those of one model after another up to rounding. They are the same bits whichever thread computes
+    them, but the rounding may depend on which nodes form a group: choose the groups by the number of nodes and the
+    batch size alone, never by the number of workers (see `group_size`).
+    """
+
+    def __init__(self, layers: list[Layer], takes_images: bool | None, dtype: torch.dtype) -> None:
+        self.layers = layers
+        self._takes_images = takes_images
+        self._dtype = dtype
+        self._first_trained = next(i for i, layer in enumerate(layers) if layer.trains)
+
+    def fits(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether this batch can be taken: inputs [G, B, C, H, W] or [G, B, F], classes as int64 [G, B].
+
+        Where it cannot, run the nodes one by one.
+        """
+        images = inputs.dim() == 5
+        return (
+            (images or inputs.dim() == 3)
+            and self._takes_images in (None, images)
+            and inputs.dtype == self._dtype
+            and targets.dtype == torch.int64
+            and targets.shape == inputs.shape[:2]
+            and targets.numel() > 0
+        )
+
+    @torch.no_grad()
+    def gradients(
+        self, rows: Tensor, grads: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Overwrite `grads` [G, d] with the gradients of the mean cross-entropies at the parameters `rows` [G, d].
+
+        `weights` [G] scales each node's loss for the gradient. Returns the losses [G], not scaled, and how many
+        predictions are right [G].
+        """
+        x = _batch_last(inputs)
+        tape = []
+        for layer in self.layers:
+            x, kept = layer.forward(x, rows)
+            tape.append(kept)
+        log_probability = torch.log_softmax(x, 1)
+        dy = _loss_gradient(log_probability, targets, weights)
+        for i in range(len(self.layers) - 1, self._first_trained - 1, -1):
+            # What a layer has kept is freed as soon as it is used.
+            dx = self.layers[i].backward(dy, tape.pop(), rows, grads, i > self._first_trained)
+            if dx is not None:
+                dy = dx
+        return _scores(log_probability, targets)
+
+
+def _batch_last(inputs: Tensor) -> Tensor:
+    """[G, B, C, H, W] to [G, H, C, W, B], and [G, B, F] to [G, F, B]; a copy in any case."""
+    moved = inputs.permute(0, 3, 2, 4, 1) if inputs.dim() == 5 else inputs.transpose(1, 2)
+    return moved.clone(memory_format=torch.contiguous_format)
+
+
+def _loss_gradient(log_probability: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """weight / B (softmax - one-hot) [G, classes, B]."""
+    dy = log_probability.exp()
+    dy.scatter_add_(1, targets[:, None], torch.full_like(dy[:, :1], -1.0))
+    dy.div_(targets.shape[1])
+    return dy if weights is None else dy.mul_(weights.to(dy)[:, None, None])
+
+
+def _scores(log_probability: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean cross-entropies and numbers of right predictions."""
+    losses = log_probability.gather(1, targets[:, None]).squeeze(1).mean(1).neg_()
+    return losses, (log_probability.max(1).indices == targets).sum(1)

@@ -1,0 +1,115 @@
+"""The layers of a group of nodes: what they share, and the simple ones.
+
+The batch is the **last** axis: images are [G, H, C, W, B] and vectors [G, F, B] for G nodes with B samples each. A
+row's pixels of all samples then lie side by side in memory, so that a convolution is a few products of plain matrices
+and a pooling a few vector operations, however small the batch.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gossamer.engine.flat import Slot
+
+
+class Layer(Protocol):
+    """One layer of G nodes, each with its own parameters."""
+
+    trains: bool
+    """Whether it has parameters."""
+
+    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+        """The output for the parameters in `rows` [G, d], and what `backward` will want to know."""
+        ...
+
+    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor | None:
+        """Write the parameters' gradients into `grads` [G, d] and return the input's gradient if it is `wanted`."""
+        ...
+
+
+class ReLU:
+    """y = max(x, 0)."""
+
+    trains = False
+
+    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+        """The positive part."""
+        y = x.relu()
+        return y, y
+
+    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+        """dx = dy where y > 0, else 0."""
+        dx: Tensor = torch.ops.aten.threshold_backward(dy, kept, 0)
+        return dx
+
+
+class Flatten:
+    """[G, H, C, W, B] to [G, CHW, B], in the order in which torch flattens an image."""
+
+    trains = False
+
+    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+        """The images as vectors; vectors stay as they are."""
+        if x.dim() == 3:
+            return x, None
+        groups, height, channels, width, batch = x.shape
+        return x.transpose(1, 2).reshape(groups, channels * height * width, batch), x.shape
+
+    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+        """The vectors as images."""
+        if kept is None:
+            return dy
+        groups, height, channels, width, batch = kept
+        return dy.view(groups, channels, height, width, batch).transpose(1, 2).contiguous()
+
+
+class Linear:
+    """y = A x with A [out, in]; the bias is a layer of its own."""
+
+    trains = True
+
+    def __init__(self, weight: Slot) -> None:
+        self.weight = weight
+
+    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+        """A x for every node and sample."""
+        return torch.bmm(self.weight.view(rows), x), x
+
+    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor | None:
+        """dA = dy x^T and dx = A^T dy."""
+        torch.bmm(dy, kept.transpose(1, 2), out=self.weight.view(grads))
+        return torch.bmm(self.weight.view(rows).transpose(1, 2), dy) if wanted else None
+
+
+class Bias:
+    """y = x + b with one b per channel or feature, after a convolution, a linear layer or their max pooling.
+
+    It works in place: none of these keeps its own output.
+    """
+
+    trains = True
+
+    def __init__(self, bias: Slot) -> None:
+        self.bias = bias
+
+    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+        """x + b, in place."""
+        return x.add_(per_channel(self.bias, rows, x)), None
+
+    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+        """db = the sum of dy over everything but the channel, and dx = dy."""
+        self.bias.view(grads).copy_(sum_per_channel(dy))
+        return dy
+
+
+def per_channel(slot: Slot, rows: Tensor, x: Tensor) -> Tensor:
+    """A parameter with one number per channel (or feature), shaped to go with x."""
+    value = slot.view(rows)
+    return value[:, :, None] if x.dim() == 3 else value[:, None, :, None, None]
+
+
+def sum_per_channel(x: Tensor) -> Tensor:
+    """The sum over positions and batch, [G, C]."""
+    # Summing over the outer axis first is a sum of long vectors, several times faster than all axes at once.
+    return x.sum(2) if x.dim() == 3 else x.sum(1).sum((2, 3))

@@ -1,0 +1,374 @@
+"""A group of nodes run together equals the nodes run one by one."""
+
+import collections
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+from gossamer import data, models, simulate
+from gossamer.engine import together
+from gossamer.engine.flat import Layout, NodeModels
+from gossamer.models import LeNet, ResNet34, SmallCNN
+
+CLASSES = 10
+
+
+class Group:
+    """G nodes with different parameters and data, and their gradients one by one."""
+
+    def __init__(
+        self, model: Callable[[], nn.Module], shape: tuple[int, ...], nodes: int, batch: int, dtype: torch.dtype
+    ) -> None:
+        torch.manual_seed(7)
+        self.models = NodeModels(model().to(dtype), nodes, torch.device("cpu"))
+        self.x = self.models.x
+        self.x.add_(torch.randn_like(self.x), alpha=0.02)
+        self.inputs = torch.randn(nodes, batch, *shape, dtype=dtype)
+        self.targets = torch.randint(0, CLASSES, (nodes, batch))
+        form = together.build(self.models.modules[0], self.models.layout)
+        assert form is not None
+        self.form = form
+
+    def one_by_one(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        self.models.grad.zero_()
+        losses, right = [], []
+        for i, module in enumerate(self.models.modules):
+            output = module(self.inputs[i])
+            loss = functional.cross_entropy(output, self.targets[i])
+            (loss if weights is None else weights[i] * loss).backward()
+            losses.append(loss.detach())
+            right.append((output.argmax(1) == self.targets[i]).sum())
+        return self.models.grad.clone(), torch.stack(losses), torch.stack(right)
+
+    def at_once(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        grads = torch.full_like(self.x, torch.nan)
+        return grads, *self.form.gradients(self.x, grads, self.inputs, self.targets, weights)
+
+
+def assert_equal(group: Group, weights: Tensor | None = None) -> None:
+    expected, expected_losses, expected_right = group.one_by_one(weights)
+    grads, losses, right = group.at_once(weights)
+    tolerance = 1e-5 if group.x.dtype == torch.float32 else 1e-12
+    for slot in group.models.layout:
+        want, have = slot.view(expected), slot.view(grads)
+        assert (want - have).norm() <= tolerance * expected.norm(dim=1).mean(), slot.name
+    torch.testing.assert_close(losses, expected_losses, rtol=tolerance, atol=0)
+    assert torch.equal(right, expected_right)
+
+
+def small_vgg() -> nn.Module:
+    """VGG-11's pattern, narrow."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (8, 16, 24):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.GroupNorm(8, width), nn.ReLU(inplace=True)]
+        layers.append(nn.MaxPool2d(2))
+        channels = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
+
+
+def mixture() -> nn.Module:
+    """Everything that is known, in its less common forms."""
+    return nn.Sequential(
+        nn.Identity(),
+        nn.ReLU(),
+        nn.Conv2d(3, 8, (3, 5), stride=(2, 3), padding=(2, 1)),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, padding=1),
+        nn.GroupNorm(2, 8, affine=False),
+        nn.ReLU(),
+        nn.Sequential(nn.Conv2d(8, 12, 3, padding="same", bias=False), nn.AvgPool2d(3, 2, padding=1)),
+        nn.Conv2d(12, 10, 1, padding="valid"),
+        nn.MaxPool2d(1),
+        nn.AvgPool2d((1, 2)),
+        nn.Flatten(),
+        nn.Linear(10 * 3 * 1, CLASSES),
+        nn.GroupNorm(2, CLASSES),
+        nn.Flatten(),
+    )
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.GroupNorm(4, 20), nn.Linear(20, CLASSES, bias=False))
+
+
+MODELS = {
+    "lenet": (lambda: LeNet((1, 28, 28), CLASSES), (1, 28, 28)),
+    "lenet-colour": (lambda: LeNet((3, 32, 32), CLASSES), (3, 32, 32)),
+    "small-cnn": (lambda: SmallCNN((1, 8, 8), CLASSES), (1, 8, 8)),
+    "vgg": (small_vgg, (3, 16, 16)),
+    "mixture": (mixture, (3, 21, 27)),
+    "perceptron": (perceptron, (12,)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("nodes", "batch"), [(1, 5), (3, 1), (3, 16)])
+@pytest.mark.parametrize("name", MODELS)
+def test_equals_the_nodes_one_by_one(name, nodes, batch, dtype):
+    assert_equal(Group(*MODELS[name], nodes, batch, dtype))
+
+
+def test_scales_the_gradients_but_not_the_losses():
+    group = Group(*MODELS["small-cnn"], nodes=3, batch=4, dtype=torch.float64)
+    weights = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
+    assert_equal(group, weights)
+    assert torch.equal(group.at_once(weights)[1], group.at_once()[1])
+
+
+def test_wide_layers_add_up_their_weight_gradient_row_by_row(monkeypatch):
+    monkeypatch.setattr(together.convolution, "SIDE_BY_SIDE", 0)
+    assert_equal(Group(*MODELS["vgg"], nodes=2, batch=3, dtype=torch.float64))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_convolution_and_pooling(data):
+    def pair(low: int, high: int) -> tuple[int, int]:
+        return data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))
+
+    kernel, stride = pair(1, 4), pair(1, 3)
+    padding = tuple(data.draw(st.integers(0, size - 1)) for size in kernel)
+    window, step, dilation = pair(1, 3), pair(1, 3), pair(1, 2)
+    margin = tuple(data.draw(st.integers(0, size // 2)) for size in window)
+    mean_pool = data.draw(st.booleans())
+    pool = nn.AvgPool2d(window, step, margin) if mean_pool else nn.MaxPool2d(window, step, margin, dilation)
+
+    def model() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(2, 3, 2),
+            nn.Conv2d(3, 4, kernel, stride, padding),
+            nn.ReLU(),
+            pool,
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4, CLASSES),
+        )
+
+    assert_equal(Group(model, (2, *pair(16, 20)), nodes=2, batch=2, dtype=torch.float64))
+
+
+def test_of_equal_pixels_the_first_is_the_largest():
+    group = Group(lambda: SmallCNN((1, 8, 8), CLASSES), (1, 8, 8), nodes=2, batch=3, dtype=torch.float64)
+    group.inputs.round_().clamp_(-1, 1)
+    with torch.no_grad():
+        group.x.mul_(8).round_().div_(8)
+    assert_equal(group)
+
+
+def test_is_the_same_on_every_thread_and_leaves_its_inputs_alone():
+    group = Group(*MODELS["lenet"], nodes=4, batch=5, dtype=torch.float32)
+    inputs, targets, x = group.inputs.clone(), group.targets.clone(), group.x.clone()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        here = group.at_once()
+        with ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            elsewhere = [done.result() for done in [pool.submit(group.at_once) for _ in range(6)]]
+    finally:
+        torch.set_num_threads(threads)
+    for other in elsewhere:
+        assert all(torch.equal(a, b) for a, b in zip(here, other, strict=True))
+    assert torch.equal(group.inputs, inputs)
+    assert torch.equal(group.targets, targets)
+    assert torch.equal(group.x, x)
+
+
+def test_inputs_survive_where_turning_them_round_changes_nothing():
+    group = Group(lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, CLASSES)), (3,), 2, 1, torch.float32)
+    inputs = group.inputs.clone()
+    group.at_once()
+    assert torch.equal(group.inputs, inputs)
+
+
+def test_a_layer_without_parameters_may_be_used_twice():
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(12, 12), relu, nn.Linear(12, CLASSES), relu)
+    assert_equal(Group(lambda: model, (12,), nodes=2, batch=3, dtype=torch.float64))
+
+
+def test_rows_may_be_part_of_larger_buffers():
+    group = Group(*MODELS["small-cnn"], nodes=6, batch=3, dtype=torch.float64)
+    expected = group.one_by_one()[0]
+    grads = torch.full_like(group.x, 5.0)
+    some = slice(2, 5)
+    group.form.gradients(group.x[some], grads[some], group.inputs[some], group.targets[some])
+    torch.testing.assert_close(grads[some], expected[some])
+    assert (grads[:2] == 5.0).all()
+    assert (grads[5:] == 5.0).all()
+
+
+def test_a_loss_that_is_not_a_number_is_reported_and_stays_with_its_node():
+    group = Group(*MODELS["lenet"], nodes=3, batch=2, dtype=torch.float32)
+    with torch.no_grad():
+        group.x[1, 0] = torch.nan
+    grads, losses, _ = group.at_once()
+    assert losses.isnan().tolist() == [False, True, False]
+    assert grads[[0, 2]].isfinite().all()
+
+
+def test_which_batches_fit():
+    model = MODELS["lenet"][0]()
+    form = together.build(model, Layout(model))
+    images, classes = torch.zeros(2, 3, 1, 28, 28), torch.zeros(2, 3, dtype=torch.int64)
+    assert form.fits(images, classes)
+    assert not form.fits(images.double(), classes)
+    assert not form.fits(images, classes.int())
+    assert not form.fits(images, classes[:, :2])
+    assert not form.fits(images.flatten(2), classes)
+    assert not form.fits(images[0], classes)
+    assert not form.fits(images[:, :0], classes[:, :0])
+    model = perceptron()
+    form = together.build(model, Layout(model))
+    assert form.fits(torch.zeros(2, 3, 12), classes)
+    assert not form.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES))
+    form = together.build(model, Layout(model))
+    assert form.fits(torch.zeros(2, 3, 12), classes)
+    assert form.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+
+
+@given(nodes=st.integers(1, 5000), batch=st.integers(1, 1000))
+def test_groups_are_small_enough_for_the_memory_and_many_enough_for_the_workers(nodes, batch):
+    size = together.group_size(nodes, batch)
+    assert 1 <= size <= 64
+    assert size == 1 or (size * batch <= 256 and size * 8 <= nodes)
+
+
+class Residual(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(x)
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
+    model[1].weight = model[0].weight
+    return model
+
+
+def used_twice() -> nn.Module:
+    layer = nn.Linear(10, 10)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+def frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
+    model[0].weight.requires_grad_(False)
+    return model
+
+
+def with_spare_parameter() -> nn.Module:
+    model = nn.Sequential(nn.Linear(10, 10))
+    model.spare = nn.Parameter(torch.zeros(3))
+    return model
+
+
+def with_own_forward() -> nn.Module:
+    model = nn.Sequential(nn.Linear(10, 10))
+    model[0].forward = lambda x: x
+    return model
+
+
+def hooked(register: Callable[[nn.Linear], object]) -> nn.Module:
+    model = nn.Sequential(nn.Linear(10, 10))
+    register(model[0])
+    return model
+
+
+def convolution(**options: object) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 4, 3, **options), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def pooling(pool: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), pool, nn.Flatten(), nn.Linear(4, 10))
+
+
+REFUSED = {
+    "dropout": lambda: nn.Sequential(nn.Linear(10, 10), nn.Dropout()),
+    "batch norm": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 10)),
+    "another activation": lambda: nn.Sequential(nn.Linear(10, 10), nn.Tanh()),
+    "own forward of a chain": lambda: Residual(nn.Linear(10, 10)),
+    "own forward of an instance": with_own_forward,
+    "residual network": lambda: ResNet34((3, 32, 32), 10),
+    "bare layer that is no chain": lambda: nn.Bilinear(3, 3, 10),
+    "tied parameters": tied,
+    "layer used twice": used_twice,
+    "frozen parameter": frozen,
+    "parameter outside of the chain": with_spare_parameter,
+    "parametrization": lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(10, 10))),
+    "forward hook": lambda: hooked(lambda m: m.register_forward_hook(lambda *_: None)),
+    "forward pre-hook": lambda: hooked(lambda m: m.register_forward_pre_hook(lambda *_: None)),
+    "backward hook": lambda: hooked(lambda m: m.register_full_backward_hook(lambda *_: None)),
+    "backward pre-hook": lambda: hooked(lambda m: m.register_full_backward_pre_hook(lambda *_: None)),
+    "parameter hook": lambda: hooked(lambda m: m.weight.register_hook(lambda g: g)),
+    "accumulation hook": lambda: hooked(lambda m: m.weight.register_post_accumulate_grad_hook(lambda _: None)),
+    "groups": lambda: convolution(groups=2),
+    "dilation": lambda: convolution(dilation=2),
+    "reflecting padding": lambda: convolution(padding=1, padding_mode="reflect"),
+    "padding beyond the kernel": lambda: convolution(padding=3),
+    "same padding of an even kernel": lambda: nn.Sequential(
+        nn.Conv2d(1, 1, 2, padding="same"), nn.Flatten(), nn.Linear(4, 10)
+    ),
+    "pooling with a ragged edge": lambda: pooling(nn.MaxPool2d(2, ceil_mode=True)),
+    "mean pooling with a ragged edge": lambda: pooling(nn.AvgPool2d(2, ceil_mode=True)),
+    "padding that does not count": lambda: pooling(nn.AvgPool2d(3, padding=1, count_include_pad=False)),
+    "own divisor": lambda: pooling(nn.AvgPool2d(2, divisor_override=3)),
+    "adaptive pooling to an image": lambda: pooling(nn.AdaptiveAvgPool2d(2)),
+    "flattening part of the axes": lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(2), nn.Linear(4, 10)),
+    "linear layer on images": lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Linear(4, 10)),
+    "convolution of vectors": lambda: nn.Sequential(nn.Flatten(), nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(4, 10)),
+    "images as output": lambda: nn.Sequential(nn.Conv2d(1, 10, 3)),
+    "missing layer": lambda: nn.Sequential(collections.OrderedDict(a=nn.Linear(10, 10), b=None)),
+    "half precision": lambda: nn.Sequential(nn.Linear(10, 10)).to(torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses_what_it_does_not_know(name):
+    model = REFUSED[name]()
+    assert together.build(model, Layout(model)) is None
+
+
+def test_a_copy_without_hooks_is_taken_again():
+    model = hooked(lambda m: m.register_forward_hook(lambda *_: None))
+    free = copy.deepcopy(model)
+    free[0]._forward_hooks.clear()
+    assert together.build(free, Layout(free)) is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes", "batch", "expected"),
+    [
+        (models.LeNet((1, 28, 28), 10), 8, 100, True),
+        (models.LeNet((1, 28, 28), 10), 512, 16, True),
+        (models.LeNet((1, 28, 28), 10), 8, 16, False),
+        (models.VGG11((3, 32, 32), 10), 8, 100, False),
+        (nn.Linear(3, 2), 8, 100, False),
+        (nn.Linear(3, 2), 512, 16, True),
+    ],
+)
+def test_groups_are_formed_where_they_are_faster(model, nodes, batch, expected):
+    assert together.is_worthwhile(model, nodes, batch) is expected
+
+
+def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(monkeypatch):
+    inputs, targets = torch.rand(20 * 16, 1, 16, 16), torch.arange(20 * 16) % 10
+    nodes = data.Dataset.from_tensors(inputs, targets, test=(inputs[:5], targets[:5])).split(
+        data.partition.iid(20), holdout=0
+    )
+    options = {"lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size"}
+    grouped = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
+    assert grouped.simulation._together is not None
+    monkeypatch.setattr("gossamer.engine.simulation.is_worthwhile", lambda *_: False)
+    alone = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
+    assert alone.simulation._together is None
+    torch.testing.assert_close(grouped.simulation.models.x, alone.simulation.models.x, rtol=1e-3, atol=1e-5)
+    assert grouped.history["train_loss"][1:] == pytest.approx(alone.history["train_loss"][1:], rel=1e-4)
