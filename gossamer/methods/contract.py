@@ -79,7 +79,7 @@ class Method(ABC):
                 f"facts = Facts(title='{cls.__qualname__}', sends=1)."
             )
         known = Method._registry.get(_key(cls.name))
-        if known and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        if known and (known.__module__, known.__name__) != (cls.__module__, cls.__name__):
             raise GossamerError(
                 f"The method name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}; "
                 f"give {cls.__qualname__} another."

@@ -1,5 +1,6 @@
 """Try a method against the contract and against what it declares, in one line."""
 
+import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,7 +118,7 @@ def _try(name: str, check: Property, method: Method, settings: list[Setting]) ->
         return Row(name, "fails", "it is declared, but the method's needs admit no graph on which it could hold")
     for setting in settings:
         try:
-            sentence = check(method, setting)
+            sentence = check(copy.deepcopy(method), setting)
         except Exception as error:
             sentence = f"{type(error).__name__}: {error}"
         if sentence:

@@ -1,0 +1,396 @@
+"""The conformance kit: our methods pass, and every way of breaking a method is caught under its name."""
+
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from gossamer import GossamerError, methods, topology
+from gossamer.methods import BUILT_IN, DSGD, DSGDm, Facts, Method, MomentumTracking, Needs, State
+from gossamer.network import Ready
+from gossamer.testing import ConformanceError, Report, Row, Setting, check_method, kit_graphs
+from gossamer.testing.properties import CONTRACT, PROMISES
+from gossamer.testing.threads import run_in_threads
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch):
+    """Methods that a test names are forgotten after it."""
+    monkeypatch.setattr(Method, "_registry", dict(Method._registry))
+
+
+def failures(method: type[Method] | Method) -> dict[str, str]:
+    """The properties that fail, with their sentences."""
+    with pytest.raises(ConformanceError) as caught:
+        check_method(method)
+    return {row.property: row.sentence for row in caught.value.report.failures}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_our_own_methods_do_what_they_declare(name):
+    report = check_method(name)
+    assert report.failures == ()
+    assert [row.property for row in report.rows] == [*CONTRACT, *PROMISES]
+    facts = methods.find(name).facts
+    assert set(report.undeclared) == {promise for promise in PROMISES if not getattr(facts, promise)}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        DSGDm(beta=0.5),
+        DSGDm(beta=torch.tensor(0.9)),
+        methods.QGDSGDm(beta=0.6, mu=0.3),
+        methods.GTAdam(b1=0.5, gmax=0.1),
+        methods.RelaySum(fill="own"),
+    ],
+    ids=repr,
+)
+def test_other_hyperparameters_pass_too(method):
+    exact_takes_long = replace(method.facts, exact=False)
+    variant = type(type(method).__name__, (type(method),), {"facts": exact_takes_long})(**method.hyperparameters)
+    assert check_method(variant).failures == ()
+
+
+def test_a_class_an_instance_and_a_name_are_taken():
+    reports = check_method("dsgd"), check_method(DSGD), check_method(DSGD())
+    assert reports[0] == reports[1] == reports[2]
+    assert reports[0].method == "DSGD"
+    with pytest.raises(GossamerError, match="no method 'dsg'; did you mean 'dsgd'"):
+        check_method("dsg")
+
+
+@pytest.mark.parametrize("name", ["momentum-tracking", "relaysum"])
+def test_another_draw_passes_too(name):
+    assert check_method(name, seed=1).failures == ()
+
+
+def test_a_seed_draws_another_setting():
+    where = topology.ring(3)
+    assert not torch.equal(Setting(where, seed=5).start(), Setting(where, seed=6).start())
+    assert torch.equal(Setting(where, seed=5).start(), Setting(where, seed=5).start())
+
+
+def test_a_researchers_own_method_is_checked_in_one_line():
+    @dataclass(frozen=True)
+    class ClippedDSGD(Method):
+        """X <- W (X - eta clip(G))."""
+
+        name = "clipped-dsgd"
+        facts = Facts(title="Clipped DSGD", sends=1)
+
+        limit: float = 1.0
+
+        def step(self, state, x, grad, lr, net, round):
+            norm = grad.norm(dim=-1, keepdim=True)
+            half = x - lr * grad * (self.limit / norm).clamp(max=1.0)
+            net.mix(half, round=round, out=(x,)).wait()
+
+    report = check_method(ClippedDSGD)
+    assert report.undeclared == tuple(PROMISES)
+    assert len(report.graphs) == len(kit_graphs())
+
+
+class TestReport:
+    rows = (Row("runs", "holds"), Row("resumes", "fails", "on ring of 5, x"), Row("exact", "not declared"))
+    report = Report("Mine", ("ring", "star"), rows)
+
+    def test_it_reads_as_a_table(self):
+        assert str(self.report).splitlines() == [
+            "Mine on ring, star",
+            "  runs     holds",
+            "  resumes  fails: on ring of 5, x",
+            "  exact    not declared",
+        ]
+
+    def test_failures_and_undeclared(self):
+        assert [row.property for row in self.report.failures] == ["resumes"]
+        assert self.report.undeclared == ("exact",)
+
+    def test_the_error_says_it_all(self):
+        error = ConformanceError(self.report)
+        assert error.report is self.report
+        assert str(error).startswith("Mine fails 'resumes': on ring of 5, x.\n\nMine on ring, star\n")
+        assert isinstance(error, AssertionError)
+
+    def test_the_graphs_are_those_that_the_needs_admit(self):
+        on_trees = check_method(
+            type("Tree", (DSGD,), {"facts": Facts(title="Tree", needs=Needs(static=True, tree=True))})
+        )
+        assert on_trees.graphs == ("complete", "chain", "star", "chain")
+
+
+class Correct(Method):
+    """DSGD without any promise: what the broken methods below start from."""
+
+    facts = Facts(title="Broken", sends=1)
+
+    def step(self, state, x, grad, lr, net, round):
+        net.mix(x - lr * grad, round=round, out=(x,)).wait()
+
+
+def test_the_method_that_is_broken_below_is_correct_itself():
+    assert check_method(Correct).failures == ()
+
+
+class TestBrokenContract:
+    def test_x_is_bound_to_something_else(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                (x,) = net.mix(x - lr * grad, round=round).wait()
+
+        assert failures(Broken)["runs"] == (
+            "on complete of 1, x did not move in 12 rounds; change it in place, as in x.sub_(lr * grad)"
+        )
+
+    def test_the_storage_of_x_is_replaced(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                state.kept = x.data, grad  # so that the new storage cannot be the old one
+                x.data = net.mix(x - lr * grad, round=round).wait()[0]
+
+        assert "replaced the storage of x instead of changing it in place" in failures(Broken)["runs"]
+
+    def test_the_dtype_of_x_changes(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad, lr, net, round)
+                x.data = x.data.half()
+
+        assert "round 0 replaced the storage of x" in failures(Broken)["runs"]
+
+    def test_x_is_no_number_any_more(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad / (3 - round if round < 4 else 1), lr, net, round)
+
+        assert failures(Broken)["runs"] == "on complete of 1, x is not finite after round 3 in torch.float64"
+
+    def test_a_step_raises(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                raise RuntimeError("not today")
+
+        broken = failures(Broken)
+        assert broken["runs"] == "on complete of 1, RuntimeError: not today"
+        assert broken["runs on one node's vectors"] == "on complete of 1, RuntimeError: not today"
+
+    def test_chance_from_elsewhere(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad + torch.rand_like(grad), lr, net, round)
+
+        assert failures(Broken)["repeats"] == "on complete of 1, two runs of the same setting differ"
+
+    @pytest.mark.parametrize("call", ["mix", "average", "exchange"])
+    def test_initial_communicates(self, call):
+        class Broken(Correct):
+            def initial(self, x, net):
+                if call == "average":
+                    net.average(x)
+                else:
+                    getattr(net, call)(net.spread(x) if call == "exchange" else x, round=0).wait()
+                return State()
+
+        broken = failures(Broken)
+        assert next(iter(broken)) == "allocates without communication"
+        assert broken["allocates without communication"] == (
+            f"on complete of 1, initial() called {call}, but the other nodes may not be there yet"
+        )
+
+    def test_a_sum_over_the_rows_works_stacked_only(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad - grad.mean(0) / 2, lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["runs on one node's vectors"]
+        assert "nodes of their own and the stack of all nodes differ by" in broken["runs on one node's vectors"]
+
+    def test_a_state_outside_the_state_is_lost(self):
+        class Broken(Correct):
+            def __init__(self):
+                self.u = {}
+
+            def step(self, state, x, grad, lr, net, round):
+                who = getattr(net, "id", None)
+                self.u[who] = grad + (0.9 * self.u.get(who, 0.0) if round else 0.0)
+                super().step(state, x, self.u[who], lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["resumes"]
+        assert "saved and loaded half-way ends elsewhere" in broken["resumes"]
+
+    def test_a_state_that_is_not_saved_is_lost(self):
+        @dataclass
+        class Forgetful(State):
+            u: torch.Tensor
+
+            def tensors(self):
+                return {"u": torch.zeros_like(self.u)}
+
+        class Broken(Correct):
+            def initial(self, x, net):
+                return Forgetful(torch.zeros_like(x))
+
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, state.u.mul_(0.9).add_(grad), lr, net, round)
+
+        assert list(failures(Broken)) == ["resumes"]
+
+    def test_a_step_size_that_is_a_tensor_is_not_looked_at(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad, lr if isinstance(lr, float) else 0.01, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["takes a step size per coordinate"]
+        assert "the step size as a tensor and as a number differ by" in broken["takes a step size per coordinate"]
+
+    def test_more_is_sent_than_declared(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, net.mix(grad, round=round).wait()[0], lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["sends what it declares"]
+        assert "it declares 1 vectors over each edge, but round 0 sent 2" in broken["sends what it declares"]
+
+    def test_an_average_in_every_round_is_not_a_message_to_neighbours(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, net.average(grad), lr, net, round)
+
+        assert "round 1 asked for an average over all nodes" in failures(Broken)["sends what it declares"]
+
+    def test_an_all_reduce_that_is_none(self):
+        class Broken(Correct):
+            facts = Facts(title="Broken", sends="all-reduce")
+
+        assert failures(Broken)["sends what it declares"].endswith(
+            "it declares one all-reduce, but round 0 made 0 and sent 1 vectors over each edge"
+        )
+
+    def test_needs_that_no_graph_fulfils(self):
+        class Broken(Correct):
+            facts = Facts(title="Broken", needs=Needs(static=True, smallest_eigenvalue=2.0))
+
+        broken = failures(Broken)
+        assert set(broken) == set(CONTRACT)
+        assert "admit no graph" in broken["runs"]
+
+
+class TestBrokenPromises:
+    def promised(self, **promises):
+        return replace(Correct.facts, **promises)
+
+    def test_the_mean_is_not_preserved(self):
+        class Broken(Correct):
+            facts = self.promised(preserves_mean=True)
+
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad.clamp(-0.1, 0.1), lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["preserves_mean"]
+        assert "the mean of x after round 0 and SGD on the mean gradient differ by" in broken["preserves_mean"]
+
+    def test_the_momentum_is_not_that_of_sgd(self):
+        """With dampening: the same for every node, but not torch.optim.SGD."""
+
+        class Broken(DSGDm):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad.mul_(1 - self.beta), lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["preserves_mean", "equals_sgd_alone"]
+        assert "x after round 0 and torch.optim.SGD differ by" in broken["equals_sgd_alone"]
+
+    def test_nesterov_is_not_sgd_as_declared(self):
+        assert "equals_sgd_alone" in failures(DSGDm(nesterov=True))
+
+    def test_a_method_that_stalls_is_not_exact(self):
+        class Broken(Correct):
+            facts = self.promised(exact=True, exact_on_schedules=True)
+
+        broken = failures(Broken)
+        assert list(broken) == ["exact", "exact_on_schedules"]
+        assert broken["exact"].startswith("on ring of 5, after 3,000 rounds with step size 0.03 a node is ")
+        assert broken["exact_on_schedules"].startswith("on one-peer-exponential of 4, after 3,000 rounds")
+
+    def test_exact_on_schedules_needs_a_method_that_accepts_one(self):
+        class Broken(Correct):
+            facts = self.promised(exact_on_schedules=True, needs=Needs(static=True))
+
+        assert failures(Broken) == {
+            "exact_on_schedules": "it is declared, but the method's needs admit no graph on which it could hold"
+        }
+
+    @pytest.mark.parametrize(
+        ("correct", "words"),
+        [
+            (lambda state: state.correction() + 1.0, "the mean correction after round 0 is 1.0e+00, not 0"),
+            (lambda state: torch.zeros_like(state.signal), "the correction is zero although the nodes differ"),
+        ],
+    )
+    def test_a_correction_that_is_none(self, correct, words):
+        class Broken(MomentumTracking):
+            facts = replace(MomentumTracking.facts, exact=False, exact_on_schedules=False)
+
+            def correction(self, state):
+                return correct(state)
+
+        broken = failures(Broken)
+        assert list(broken) == ["tracks"]
+        assert words in broken["tracks"]
+
+    def test_tracking_without_a_correction_to_show(self):
+        class Broken(Correct):
+            facts = self.promised(tracks=True)
+
+        assert "GossamerError: Broken keeps no correction term" in failures(Broken)["tracks"]
+
+    def test_a_message_that_is_waited_for_at_once_does_not_overlap(self):
+        class Broken(MomentumTracking):
+            facts = replace(MomentumTracking.facts, exact=False, exact_on_schedules=False)
+
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad, lr, net, round)
+                state.mixed = Ready(*state.mixed.wait())
+
+        broken = failures(Broken)
+        assert list(broken) == ["overlaps"]
+        assert "round 0 waited for the message of round 1 instead of leaving it pending" in broken["overlaps"]
+
+    def test_a_message_of_this_round_does_not_overlap(self):
+        class Broken(Correct):
+            facts = self.promised(overlaps=True)
+
+        assert failures(Broken) == {
+            "overlaps": "on complete of 1, round 0 mixed for the rounds [0], not once for round 1"
+        }
+
+
+class TestThreads:
+    @pytest.mark.parametrize("name", BUILT_IN)
+    def test_they_follow_the_simulation(self, name):
+        setting = Setting(topology.chain(4), seed=3)
+        method = methods.get(name)
+        assert torch.allclose(run_in_threads(method, setting), setting.final(method), rtol=0, atol=1e-12)
+
+    @pytest.mark.parametrize("verb", ["mix", "average"])
+    def test_a_node_that_fails_is_named_and_nobody_waits_for_it(self, verb):
+        class Failing(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                if round == 2 and net.id == 1:
+                    raise ArithmeticError("node 1 cannot go on")
+                if verb == "average":
+                    x.sub_(net.average(grad))
+                else:
+                    super().step(state, x, grad, lr, net, round)
+
+        began = time.monotonic()
+        with pytest.raises(ArithmeticError, match="node 1 cannot go on"):
+            run_in_threads(Failing(), Setting(topology.ring(4)))
+        assert time.monotonic() - began < 10
