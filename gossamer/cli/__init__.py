@@ -15,8 +15,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     from gossamer.cli.app import app
     from gossamer.errors import GossamerError
 
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
         app(arguments, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except CycloptsError as error:
         _fail(f"{_sentence(error)} See: gossamer {_command(arguments)}--help")
     except GossamerError as error:
@@ -38,14 +40,14 @@ def _sentence(error: "CycloptsError") -> str:
         return f"Do not know what to do with {' '.join(error.unused_tokens or [])!r}; options begin with --."
     if isinstance(error, CoercionError) and error.token and error.target_type in (int, float):
         wanted = "a whole number" if error.target_type is int else "a number"
-        return f"{error.token.keyword} needs {wanted}, not '{error.token.value}'."
+        name = error.token.keyword or (error.argument.name if error.argument else "The argument")
+        return f"{name} needs {wanted}, not '{error.token.value}'."
     return " ".join(str(error).split())
 
 
-def _command(arguments: list[str] | None) -> str:
+def _command(given: list[str]) -> str:
     from gossamer.cli.app import app
 
-    given = sys.argv[1:] if arguments is None else arguments
     return f"{given[0]} " if given and not given[0].startswith("-") and given[0] in app else ""
 
 

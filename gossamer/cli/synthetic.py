@@ -4,21 +4,23 @@ import shlex
 import sys
 from pathlib import Path
 
+from gossamer.cli.whole import Whole
+
 
 def synthetic(
     *,
-    nodes: int = 25,
-    dim: int = 50,
+    nodes: Whole = 25,
+    dim: Whole = 50,
     lr: float = 1e-4,
     beta: float = 0.9,
     sigma2: float = 1.0,
     zeta2: str = "0,25,50",
     topology: str = "ring",
     weights: str = "metropolis",
-    rounds: int = 20_000,
-    seed: int = 0,
+    rounds: Whole = 20_000,
+    seed: Whole = 0,
     methods: str = "",
-    draws: int = 1,
+    draws: Whole = 1,
     out: Path = Path("out/synthetic"),
     json: Path | None = None,
 ) -> None:

@@ -143,7 +143,7 @@ def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: f
 
 def _divergence(cells: list[Cell]) -> list[str]:
     """A sentence on the methods whose runs ended beyond all numbers."""
-    lost = sorted({c.title for c in cells if not math.isfinite(c.tail_mean)})
+    lost = list(dict.fromkeys(c.title for c in cells if not math.isfinite(c.tail_mean)))
     return [f"Diverged at this step size: {', '.join(lost)}; use a smaller one."] if lost else []
 
 
