@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer._version import __version__
 
 if TYPE_CHECKING:
-    from gossamer import data, engine, errors, methods, models, network, problems, testing, theory, topology
+    from gossamer import data, engine, errors, methods, models, network, optim, problems, testing, theory, topology
     from gossamer.data import partition
     from gossamer.engine import minimize, simulate
     from gossamer.errors import GossamerError
@@ -37,13 +37,27 @@ if TYPE_CHECKING:
         RelaySumM,
         State,
     )
+    from gossamer.optim import average_, averaged, rounds
 
-_ROOMS = ("data", "engine", "errors", "methods", "models", "network", "problems", "testing", "theory", "topology")
+_ROOMS = (
+    "data",
+    "engine",
+    "errors",
+    "methods",
+    "models",
+    "network",
+    "optim",
+    "problems",
+    "testing",
+    "theory",
+    "topology",
+)
 _HOME = {
     "GossamerError": "errors",
     "minimize": "engine",
     "partition": "data",
     "simulate": "engine",
+    **dict.fromkeys(("average_", "averaged", "rounds"), "optim"),
     **dict.fromkeys(
         (
             "ABm",
@@ -86,6 +100,8 @@ __all__ = [
     "RelaySumM",
     "State",
     "__version__",
+    "average_",
+    "averaged",
     "data",
     "engine",
     "errors",
@@ -93,8 +109,10 @@ __all__ = [
     "minimize",
     "models",
     "network",
+    "optim",
     "partition",
     "problems",
+    "rounds",
     "simulate",
     "testing",
     "theory",

@@ -1,0 +1,119 @@
+"""What an optimizer costs besides the wire: step() against torch.optim.SGD, side by side in one run.
+
+    python benchmarks/optimizer_step.py [--repeats 15]
+
+LeNet, one thread, a node of a ring of four. The wire is replaced by a message that is ready at once; all else is what
+happens on real nodes: reading gradients, the update, filling the send buffer and its header, writing parameters. The
+yardstick is torch.optim.SGD(momentum=0.9, foreach=True). Limit: 1.5x. The last column adds, for information, what
+belongs to receiving: checking two neighbours' messages and the weighted sum over them.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import gossamer.optim.contract as contract
+from gossamer import optim, topology
+from gossamer.models import LeNet
+from gossamer.network import DistributedNetwork, Pending, Ready
+from gossamer.network.header import Header
+from gossamer.network.messages import Message
+
+LIMIT = 1.5
+STEPS = 100
+
+
+class _Done:
+    """Work that is complete."""
+
+    def wait(self, timeout: object) -> None:
+        """Nothing to wait for."""
+
+
+class ReadyNetwork(DistributedNetwork):
+    """The real network with the wire cut out: send buffers are filled, and the answer is there at once."""
+
+    with_sum = False
+    """Whether messages come in from the neighbours, to be checked and summed."""
+
+    def join(self, facts: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Every node says what this one says."""
+        self._ranks = list(range(self.n))
+        return [own or {}] * self.n
+
+    def average(self, vector: Tensor) -> Tensor:
+        """All nodes hold the same."""
+        return vector
+
+    def _post(self, pending: Any, outgoing: list[Message], round: int) -> Pending:
+        if self.with_sum:
+            return super()._post(pending, outgoing, round)
+        head = Header(round, self._serial, self.node, *self.settings)
+        self._serial += 1
+        for message in outgoing[:1]:
+            message.write(head)
+        self._envelopes.give_back(pending.envelope, ())
+        return Ready(*pending.out)
+
+    def _transmit(
+        self, plan: Any, outgoing: list[Message], incoming: list[Message], round: int
+    ) -> tuple[list[Any], list[Any]]:
+        head = outgoing[0].read()
+        for message in incoming:
+            message.write(head)
+        return [_Done()] * len(outgoing), [_Done()] * len(incoming)
+
+
+def seconds(optimizer: torch.optim.Optimizer) -> float:
+    began = time.perf_counter()
+    for _ in range(STEPS):
+        optimizer.step()
+    return (time.perf_counter() - began) / STEPS
+
+
+def lenet() -> list[torch.nn.Parameter]:
+    torch.manual_seed(0)
+    parameters = list(LeNet((1, 28, 28), 10).parameters())
+    for parameter in parameters:
+        parameter.grad = 1e-3 * torch.randn_like(parameter)
+    return parameters
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=15, help="interleaved repetitions; medians are compared")
+    repeats = parser.parse_args().repeats
+    torch.set_num_threads(1)
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    warnings.simplefilter("ignore")
+    contract.DistributedNetwork = ReadyNetwork  # type: ignore[misc]
+    print(f"step() on LeNet, 44,470 parameters, float32, 1 thread, medians of {repeats}")
+    print(f"{'optimizer':<20}{'weight decay':>14}{'SGD':>12}{'gossamer':>12}{'ratio':>8}{'limit':>7}{'with sum':>12}")
+    missed = False
+    for make in (optim.MomentumTracking, optim.DSGDm):
+        for decay in (0.0, 1e-3):
+            optimizers = [torch.optim.SGD(lenet(), lr=1e-4, momentum=0.9, weight_decay=decay, foreach=True)]
+            for with_sum in (False, True):
+                ours = make(lenet(), lr=1e-4, momentum=0.9, weight_decay=decay, topology=topology.ring(4))
+                ours.network.with_sum = with_sum  # type: ignore[attr-defined]
+                optimizers.append(ours)
+            rows = [[seconds(o) for o in optimizers] for _ in range(repeats + 1)][1:]
+            ratio = median(ready / sgd for sgd, ready, _ in rows)
+            missed |= ratio > LIMIT
+            sgd, ready, summed = (f"{median(column) * 1e6:.1f} us" for column in zip(*rows, strict=True))
+            print(
+                f"{make.__name__:<20}{decay:>14g}{sgd:>12}{ready:>12}{ratio:>8.2f}{LIMIT:>7.2f}{summed:>12}", flush=True
+            )
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Waiting for peers: how long, what is said meanwhile, and what is said when it was in vain."""
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from gossamer.errors import GossamerError
+
+log = logging.getLogger("gossamer")
+
+SLOW = 30.0
+"""Seconds of waiting after which a log line names the peer."""
+_POLL = 0.5
+
+
+class PeerError(GossamerError):
+    """A peer fell silent, went away or fell out of step. The sentence names it and the round."""
+
+
+class _Watch:
+    """One quiet thread per process that looks now and then at what is being waited for.
+
+    A gloo wait cannot be cut into short ones, because a wait that times out closes the connection for good.
+    """
+
+    def __init__(self) -> None:
+        self.current: tuple[Callable[[], str], float] | None = None
+        self._told: tuple[Callable[[], str], float] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="gossamer-watch", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_POLL)
+            current = self.current
+            if current is None or current is self._told:
+                continue
+            what, since = current
+            waited = time.monotonic() - since
+            if waited >= SLOW:
+                self._told = current
+                log.warning("still waiting for %s after %.0f s", what(), waited)
+
+
+_watch = _Watch()
+
+
+class Waiting:
+    """Waits for work under way, counts the seconds per peer, and turns failures into sentences."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timedelta(seconds=timeout)
+        self.seconds: defaultdict[int, float] = defaultdict(float)
+        self.failure: PeerError | None = None
+
+    def message(self, work: Any, peer: int, name: Callable[[int], str], round: int, doing: str = "send") -> None:
+        """Wait for a message from (doing="send") or to (doing="take") a peer."""
+        self.check()
+        began = time.monotonic()
+        _watch.start()
+        _watch.current = (lambda: f"{name(peer)} to {doing} the message of round {round}", began)
+        try:
+            work.wait(self.timeout)
+        except RuntimeError as error:
+            self.fail(error, name(peer), round, doing)
+        finally:
+            _watch.current = None
+            self.seconds[peer] += time.monotonic() - began
+
+    @contextmanager
+    def everyone(self, what: str) -> Iterator[None]:
+        """Around a call that needs all nodes at once."""
+        self.check()
+        _watch.start()
+        _watch.current = (lambda: f"all nodes, for {what}", time.monotonic())
+        try:
+            yield
+        except RuntimeError as error:
+            self.failure = PeerError(
+                f"A node fell silent or went away during {what}, for which all nodes are needed; "
+                f"look at the log of the node that ended first ({_first_line(error)})."
+            )
+            raise self.failure from error
+        finally:
+            _watch.current = None
+
+    def check(self) -> None:
+        """Raise the first failure again: after it nothing can be sent or received."""
+        if self.failure is not None:
+            raise self.failure
+
+    def refuse(self, sentence: str) -> PeerError:
+        """The error for a peer that is out of step."""
+        self.failure = PeerError(sentence)
+        return self.failure
+
+    def fail(self, error: RuntimeError, peer: str, round: int, doing: str) -> NoReturn:
+        """Raise the sentence for a peer that fell silent or went away."""
+        text, peer = str(error).lower(), peer[0].upper() + peer[1:]
+        if "timed out" in text or "timeout" in text:
+            sentence = (
+                f"{peer} has been silent for {self.timeout.total_seconds():g} s: it did not {doing} the message of "
+                f"round {round}; look at its log, or give a longer timeout= if it was busy with something else."
+            )
+        else:
+            sentence = (
+                f"{peer} closed the connection before round {round} was complete: it crashed or stopped early; "
+                f"look at its log, and give every node the same number of steps (gossamer.rounds)."
+            )
+        self.failure = PeerError(sentence)
+        raise self.failure from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -1,0 +1,59 @@
+"""The methods as optimizers for real nodes, started by torchrun, one process per node.
+
+optimizer = gossamer.optim.MomentumTracking(model.parameters(), lr=0.05, momentum=0.9, topology="ring")
+"""
+
+from gossamer.optim.averaging import average_, averaged
+from gossamer.optim.contract import DecentralizedOptimizer, NetworkOptions
+from gossamer.optim.equal_rounds import rounds
+from gossamer.optim.optimizers import (
+    D2,
+    DSGD,
+    ABm,
+    AllReduceSGDm,
+    DecentLaM,
+    DSGDm,
+    GradientTracking,
+    GTAdam,
+    MomentumTracking,
+    QGDSGDm,
+    RelaySum,
+    RelaySumM,
+)
+
+ALL = (
+    DSGD,
+    DSGDm,
+    QGDSGDm,
+    DecentLaM,
+    GradientTracking,
+    MomentumTracking,
+    ABm,
+    GTAdam,
+    D2,
+    RelaySum,
+    RelaySumM,
+    AllReduceSGDm,
+)
+"""All optimizers, in the order in which tables list the methods."""
+
+__all__ = [
+    "ALL",
+    "D2",
+    "DSGD",
+    "ABm",
+    "AllReduceSGDm",
+    "DSGDm",
+    "DecentLaM",
+    "DecentralizedOptimizer",
+    "GTAdam",
+    "GradientTracking",
+    "MomentumTracking",
+    "NetworkOptions",
+    "QGDSGDm",
+    "RelaySum",
+    "RelaySumM",
+    "average_",
+    "averaged",
+    "rounds",
+]

@@ -1,0 +1,86 @@
+"""The averaged model: the one to evaluate at the end, to export and to deploy.
+
+The nodes' models agree only up to what the last rounds' gradients pulled them apart. Their exact mean is what theory
+speaks about and is usually the best of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from gossamer import topology
+from gossamer.network import DistributedNetwork
+from gossamer.optim.bucket import local, work_type
+from gossamer.optim.contract import DecentralizedOptimizer, live_optimizers
+from gossamer.optim.processes import find_group
+
+
+def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = None) -> nn.Module:
+    """Overwrite the model on every node with the exact mean over the nodes, and return it. All nodes must call it.
+
+    Parameters and floating-point buffers (BatchNorm's running statistics) are averaged; other buffers stay. Training
+    goes on from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
+    are those of the model's optimizer or, without one, of `group`.
+    """
+    optimizers = _optimizers(model)
+    _average(model, _network(optimizers, group))
+    for optimizer in optimizers:
+        optimizer.resend()
+    return model
+
+
+@contextmanager
+def averaged(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = None) -> Iterator[nn.Module]:
+    """Hold the averaged model for a while, then each node's own again, to the bit. All nodes must enter it.
+
+    >>> model = nn.Linear(2, 1)
+    >>> with averaged(model):
+    ...     shape = model(torch.ones(1, 2)).shape
+    """
+    optimizers = _optimizers(model)
+    own = [t.detach().clone() for t in _tensors(model)]
+    untouched = [bucket for optimizer in optimizers for bucket in optimizer.untouched()]
+    _average(model, _network(optimizers, group))
+    try:
+        yield model
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(_tensors(model), own, strict=True):
+                tensor.copy_(value)
+        for bucket in untouched:
+            bucket.note()
+
+
+def _average(model: nn.Module, net: DistributedNetwork) -> None:
+    by_type: defaultdict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
+    for tensor in _tensors(model):
+        by_type[work_type(tensor.dtype), tensor.device].append(tensor)
+    with torch.no_grad():
+        for (dtype, _), tensors in by_type.items():
+            mean = net.average(torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors]))
+            for tensor, part in zip(tensors, torch.split(mean, [t.numel() for t in tensors]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    """Parameters and floating-point buffers, each once."""
+    return [local(t) for t in (*model.parameters(), *(b for b in model.buffers() if b.is_floating_point()))]
+
+
+def _optimizers(model: nn.Module) -> list[DecentralizedOptimizer]:
+    mine = {id(p) for p in model.parameters()}
+    return [o for o in live_optimizers() if any(id(p) in mine for g in o.param_groups for p in g["params"])]
+
+
+def _network(
+    optimizers: list[DecentralizedOptimizer], group: dist.ProcessGroup | DeviceMesh | None
+) -> DistributedNetwork:
+    if optimizers:
+        return optimizers[0].network
+    processes = find_group(group)
+    return DistributedNetwork(topology.complete(1 if processes is None else processes.size()), processes)

@@ -1,0 +1,245 @@
+"""Parameters of one type as one flat vector: what a method works on.
+
+The user's tensors are never re-pointed. They are copied into and out of the flat vector, so that FSDP,
+`load_state_dict(assign=True)` and `.to()` find them as they left them.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from gossamer.errors import GossamerError
+from gossamer.methods import Method, State
+from gossamer.methods.arithmetic import Scalar
+from gossamer.network import DistributedNetwork, Network, Pending, Ready
+
+# A parameter's bits are sampled in turn, this many numbers in each step: a write through `p.data`, which autograd's
+# version counter does not see, is thereby noticed when it concerns the whole model.
+_SAMPLE = 256
+
+
+class FromRound:
+    """The same network for parameters that came later: their rounds count from `start`."""
+
+    def __init__(self, net: DistributedNetwork, start: int) -> None:
+        self._net, self._start, self.n = net, start, net.n
+        self.average, self.spread, self.collect = net.average, net.spread, net.collect
+
+    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+        """Mix in the network's round."""
+        return self._net.mix(*vectors, round=self._start + round, out=out)
+
+    def exchange(self, *rows: Tensor, round: int) -> Pending:
+        """Exchange in the network's round."""
+        return self._net.exchange(*rows, round=self._start + round)
+
+
+def work_type(dtype: torch.dtype) -> torch.dtype:
+    """The type to compute in: float32 for anything shorter, because x itself is mixed and would lose what it learns."""
+    return dtype if dtype.itemsize >= 4 else torch.float32
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor that FSDP has spread over the processes of a node."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+class Bucket:
+    """Parameters that share the type they are computed in, their device, and the round in which they came.
+
+    `groups[k]` is the number of the parameter group of `parameters[k]`. `x` and `grad` are flat; the method's state
+    hangs on `x`.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], groups: Sequence[int], method: Method, net: DistributedNetwork, born: int
+    ) -> None:
+        self.parameters = list(parameters)
+        self.groups = list(groups)
+        self.born = born
+        self.net: Network = FromRound(net, born) if born else net
+        tensors = [local(p) for p in self.parameters]
+        self.shapes = [t.shape for t in tensors]
+        self.sizes = [t.numel() for t in tensors]
+        self.x = torch.empty(sum(self.sizes), dtype=work_type(tensors[0].dtype), device=tensors[0].device)
+        self.grad = torch.zeros_like(self.x)
+        self._x_views, self._grad_views = self._views(self.x), self._views(self.grad)
+        self._plain = not any(isinstance(p, DTensor) for p in self.parameters)
+        self._tensors = self.parameters if self._plain else tensors
+        self._short = [k for k, t in enumerate(tensors) if t.dtype != self.x.dtype]
+        self._versions: list[int] = []
+        self._samples: list[tuple[int, Tensor, Tensor]] = []
+        self._turn = 0
+        self.read()
+        self.note()
+        self.state: State = method.initial(self.x, self.net)
+
+    # Parameters <-> x ------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """x <- parameters. Where x is longer than the parameter, it is kept unless the parameter was written to."""
+        kept = {k: self._x_views[k].clone() for k in self._short if self._samples}
+        torch._foreach_copy_(self._x_views, self._here())
+        for k, value in kept.items():
+            if _same_bits(value.to(self._here()[k].dtype), self._here()[k]):
+                self._x_views[k].copy_(value)
+
+    def write(self) -> None:
+        """Parameters <- x."""
+        torch._foreach_copy_(self._here(), self._x_views)
+        self._versions = [p._version for p in self._here()]
+
+    def note(self) -> None:
+        """From now on, a change of the parameters is one made by others."""
+        here = self._here()
+        self._versions = [p._version for p in here]
+        self._samples = [
+            (p.data_ptr(), _sample(p.detach(), p), _sample(x, p)) for p, x in zip(here, self._x_views, strict=True)
+        ]
+
+    def written(self, thoroughly: bool = False) -> bool:
+        """Whether somebody else has changed the parameters since `write` or `note`."""
+        here = self._here()
+        self._turn = (self._turn + 1) % len(here)
+        address, theirs, mine = self._samples[self._turn]
+        if thoroughly or here[self._turn].data_ptr() != address:
+            return not all(_same_bits(x.to(p.dtype), p) for p, x in zip(here, self._x_views, strict=True))
+        return [p._version for p in here] != self._versions or not _same_bits(mine.to(theirs.dtype), theirs)
+
+    # Gradients -------------------------------------------------------------------------------------------------------
+
+    def load_gradients(self, scale: float, weight_decay: Scalar, overflow: bool) -> None:
+        """grad <- scale * gradient + weight_decay * x; a parameter without a gradient counts as one with gradient 0."""
+        if overflow:
+            self.grad.zero_()
+        else:
+            gradients = [p.grad for p in self.parameters]
+            if not self._plain or any(g is None or g.is_sparse for g in gradients):
+                gradients = [_dense(g, view) for g, view in zip(gradients, self._grad_views, strict=True)]
+            torch._foreach_copy_(self._grad_views, gradients)  # type: ignore[arg-type]
+            if scale != 1:
+                self.grad.mul_(scale)
+        if isinstance(weight_decay, Tensor):
+            self.grad.addcmul_(self.x, weight_decay)
+        elif weight_decay:
+            self.grad.add_(self.x, alpha=weight_decay)
+
+    def coefficient(self, values: Sequence[float]) -> Scalar:
+        """One value per parameter group as a number or, if those of this bucket differ, as a vector like x."""
+        mine = [values[g] for g in self.groups]
+        if len(set(mine)) == 1:
+            return mine[0]
+        per_parameter = torch.tensor(mine, dtype=self.x.dtype, device=self.x.device)
+        return per_parameter.repeat_interleave(torch.tensor(self.sizes, device=self.x.device))
+
+    # Messages and state ----------------------------------------------------------------------------------------------
+
+    def begin(self, method: Method) -> None:
+        """Start the method from the present x, in the storage that the state already has."""
+        self.state.load(method.initial(self.x, self.net).tensors())
+
+    def pending(self) -> Iterator[tuple[str, Pending]]:
+        """The state's messages, under way or arrived, by the name of their field."""
+        for f in dataclasses.fields(self.state):
+            value = getattr(self.state, f.name)
+            if isinstance(value, Pending):
+                yield f.name, value
+
+    def drain(self) -> None:
+        """Wait for all messages."""
+        for _, message in self.pending():
+            message.wait()
+
+    def resend(self, round: int) -> None:
+        """Mix the present x anew and put it in the place of the mixed x, the first vector of a message."""
+        for name, message in self.pending():
+            mixed, *rest = message.wait()
+            self.net.mix(self.x, round=round - self.born, out=(mixed,)).wait()
+            setattr(self.state, name, Ready(mixed, *rest))
+
+    def vectors(self) -> dict[str, Any]:
+        """x and the method's state as plain tensors and numbers. Messages are waited for, and come vector by vector."""
+        flat: dict[str, Any] = {"x": self.x}
+        for name, value in self.state.tensors().items():
+            flat |= {f"{name}.{k}": v for k, v in enumerate(value)} if isinstance(value, tuple) else {name: value}
+        return flat
+
+    def entries(self) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """For every parameter its part of `vectors`, as views."""
+        parts: list[dict[str, Any]] = [{"born": self.born} for _ in self.parameters]
+        for name, value in self.vectors().items():
+            whole = not isinstance(value, Tensor) or value.shape[-1] != self.x.numel()
+            views = [value] * len(parts) if whole else self._views(value)
+            for parameter, part, view in zip(self.parameters, parts, views, strict=True):
+                part[name] = view if whole else _like(parameter, view)
+        return zip(self.parameters, parts, strict=True)
+
+    def load(self, saved: Sequence[dict[str, Any]]) -> None:
+        """Take over what `entries` gave, in place. Messages have arrived afterwards."""
+        self.drain()
+        mine = [part for _, part in self.entries()]
+        for k, (into, values) in enumerate(zip(mine, saved, strict=True)):
+            if set(into) != set(values):
+                raise GossamerError(
+                    f"The saved state of a parameter holds {sorted(values)}, but this optimizer keeps {sorted(into)}; "
+                    f"it was saved by another optimizer or version."
+                )
+            for name, value in values.items():
+                if isinstance(into[name], Tensor):
+                    here, there = local(into[name]), local(value)
+                    if here.shape != there.shape:
+                        raise GossamerError(
+                            f"The saved '{name}' of parameter {k} has the shape {list(there.shape)}, but here it has "
+                            f"{list(here.shape)}; the checkpoint belongs to another model or another graph."
+                        )
+                    here.copy_(there)
+        for name, message in list(self.pending()):
+            setattr(self.state, name, Ready(*message.wait()))
+
+    def _here(self) -> list[Tensor]:
+        return self._tensors if self._plain else [local(p) for p in self.parameters]
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        """A view of every parameter's part of a flat [d] or, for edge rows, [k, d]."""
+        lead = flat.shape[:-1]
+        pieces = torch.split(flat, self.sizes, dim=-1)
+        return [piece.view((*lead, *shape)) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+
+def _like(parameter: Tensor, view: Tensor) -> Tensor:
+    """The view as a DTensor where the parameter is one, so that checkpoints know which part of it this is."""
+    if not isinstance(parameter, DTensor) or view.dim() != parameter.dim():
+        return view
+    return DTensor.from_local(
+        view,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+
+
+def _dense(gradient: Tensor | None, view: Tensor) -> Tensor:
+    if gradient is None:
+        return torch.zeros_like(view)
+    if gradient.is_sparse:
+        raise GossamerError("A parameter has a sparse gradient, which cannot be mixed; use sparse=False in its layer.")
+    return local(gradient)
+
+
+def _sample(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """A view of the first numbers, or of the first one where the parameter is not contiguous."""
+    return tensor.view(-1)[:_SAMPLE] if parameter.is_contiguous() else tensor[(slice(1),) * tensor.dim()]
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal to the bit: unlike for ==, NaN is NaN."""
+    if torch.equal(a, b):
+        return True
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.dtype.itemsize]
+    return torch.equal(a.detach().contiguous().view(kind), b.detach().contiguous().view(kind))

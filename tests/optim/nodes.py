@@ -1,0 +1,89 @@
+"""Start real processes on this machine, one per node, joined by gloo over loopback."""
+
+import multiprocessing
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim", "tests.optim.cases"])
+
+
+@dataclass
+class Outcome:
+    """How a process ended."""
+
+    value: Any = None
+    error: str = ""
+    """The last line of the traceback: type and sentence."""
+    code: int | None = None
+
+
+def run(n: int, work: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Outcome]:
+    """`work(rank, *args)` in n processes; a process that has not ended after `timeout` seconds is a failure."""
+    with tempfile.TemporaryDirectory() as directory:
+        processes = [_context.Process(target=_main, args=(rank, n, directory, work, args)) for rank in range(n)]
+        for process in processes:
+            process.start()
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        hanging = [rank for rank, process in enumerate(processes) if process.is_alive()]
+        for rank in hanging:
+            processes[rank].kill()
+            processes[rank].join()
+        outcomes = [_read(Path(directory, f"{rank}.pt"), process.exitcode) for rank, process in enumerate(processes)]
+        assert not hanging, f"ranks {hanging} hang after {timeout} s; the others: {[o.error for o in outcomes]}"
+        return outcomes
+
+
+def values(n: int, work: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
+    """What `work(rank, *args)` returned in n processes, all of which must end well."""
+    outcomes = run(n, work, *args, timeout=timeout)
+    assert [o.code for o in outcomes] == [0] * n, [o.error or o.code for o in outcomes]
+    return [o.value for o in outcomes]
+
+
+def _read(path: Path, code: int | None) -> Outcome:
+    return Outcome(**torch.load(path, weights_only=True), code=code) if path.exists() else Outcome(code=code)
+
+
+def _main(rank: int, n: int, directory: str, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(n))
+    dist.init_process_group(
+        "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=n, timeout=timedelta(seconds=30)
+    )
+    result: dict[str, Any] = {}
+    try:
+        result["value"] = work(rank, *args)
+    except Exception as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+        raise SystemExit(1) from error
+    finally:
+        temporary = Path(directory, f"{rank}.tmp")
+        torch.save(result, temporary)
+        temporary.rename(Path(directory, f"{rank}.pt"))
+        _save_coverage()
+
+
+def _save_coverage() -> None:
+    """A forked process ends without coverage's own exit hook."""
+    try:
+        from coverage import Coverage
+    except ImportError:
+        return
+    current = Coverage.current()
+    if current is not None:
+        current.stop()
+        current.save()

@@ -1,0 +1,169 @@
+"""What nodes learn in these tests: objectives that differ from node to node, as modules and as stacked functions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from gossamer import optim
+from gossamer import topology as graphs
+from gossamer.errors import GossamerError
+from gossamer.network import SimulatedNetwork
+from gossamer.optim import DecentralizedOptimizer
+from gossamer.topology import Topology
+
+ROUNDS = 50
+WEIGHT_DECAY = 1e-3
+
+
+class Point(nn.Module):
+    """A quadratic: 1/2 |a (x - b)|^2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.ones(6))
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return 0.5 * (a * (self.x - b)).square().sum()
+
+
+class SmoothMLP(nn.Module):
+    """Regression with a small tanh network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return (self.net(inputs) - targets).square().mean()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model and each node's data, the same in every process."""
+
+    kind: type[nn.Module]
+    dtype: torch.dtype
+    tolerance: float
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return self.kind().to(self.dtype)
+
+    def data(self, n: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(1)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64).to(self.dtype)
+
+        if self.kind is Point:
+            return draw(n, 6).abs() + 0.5, draw(n, 6)
+        shift = torch.linspace(-1, 1, n, dtype=self.dtype)[:, None, None]
+        return draw(n, 16, 3) + shift, draw(n, 16, 1) + shift
+
+
+TASKS = {
+    "quadratic": Task(Point, torch.float64, 1e-12),
+    "mlp": Task(SmoothMLP, torch.float32, 1e-5),
+}
+
+
+def graph(name: str, n: int, optimizer: type[DecentralizedOptimizer]) -> Topology | None:
+    """The graph, lazy where the method needs that, or None where it accepts neither."""
+    plain = graphs.get(name, n)
+    for candidate in (plain, plain.lazy()):
+        try:
+            optimizer.method().check(candidate)
+        except GossamerError:
+            continue
+        return candidate
+    return None
+
+
+GRAPHS = ("ring", "star", "hypercube", "chain")
+SCHEDULES = {4: "one-peer-exponential", 8: "random-matchings:period=7,seed=3"}
+
+
+def combinations(n: int) -> list[tuple[str, str, Topology]]:
+    """Every (optimizer, name of the graph, graph) that fits."""
+    return [
+        (optimizer.__name__, name, fitting)
+        for optimizer in optim.ALL
+        for name in (*GRAPHS, SCHEDULES[n])
+        if (fitting := graph(name, n, optimizer)) is not None
+    ]
+
+
+def step_size(round: int) -> float:
+    """It changes once."""
+    return 0.02 if round < 30 else 0.01
+
+
+def train_all(make: Callable[..., DecentralizedOptimizer], topology: Topology, **options: Any) -> dict[str, Tensor]:
+    """All tasks at once under one optimizer, whose parameters are thus of several types; the trace of each."""
+    models = {name: task.model() for name, task in TASKS.items()}
+    parameters = [p for model in models.values() for p in model.parameters()]
+    optimizer = make(parameters, lr=1.0, weight_decay=WEIGHT_DECAY, topology=topology, **options)
+    data = {name: [part[optimizer.node] for part in task.data(topology.n)] for name, task in TASKS.items()}
+    traces: dict[str, list[Tensor]] = {name: [] for name in TASKS}
+    for r in range(ROUNDS):
+        optimizer.param_groups[0]["lr"] = step_size(r)
+        optimizer.zero_grad()
+        sum(model(*data[name]) for name, model in models.items()).backward()
+        optimizer.step()
+        for name, model in models.items():
+            traces[name].append(flat(model))
+    optimizer.close()
+    return {name: torch.stack(trace) for name, trace in traces.items()}
+
+
+def train(
+    rank: int,
+    task: Task,
+    make: Callable[..., DecentralizedOptimizer],
+    topology: Topology,
+    rounds: int = ROUNDS,
+    **options: Any,
+) -> tuple[Tensor, DecentralizedOptimizer]:
+    """An ordinary PyTorch loop on node `rank`; its parameters after every round, flat."""
+    model = task.model()
+    optimizer = make(model.parameters(), lr=1.0, weight_decay=WEIGHT_DECAY, topology=topology, **options)
+    data = [part[optimizer.node] for part in task.data(topology.n)]
+    trace = []
+    for r in range(rounds):
+        for group in optimizer.param_groups:
+            group["lr"] = step_size(r)
+        optimizer.zero_grad()
+        model(*data).backward()
+        optimizer.step()
+        trace.append(flat(model))
+    return torch.stack(trace), optimizer
+
+
+def simulate(task: Task, method: Any, topology: Topology, rounds: int = ROUNDS) -> Tensor:
+    """The simulator's trajectory of the same run: [rounds, N, d]."""
+    model = task.model()
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    shapes, sizes = [p.shape for p in parameters], [p.numel() for p in parameters]
+
+    def loss(row: Tensor, *data: Tensor) -> Tensor:
+        pieces = [piece.view(shape) for piece, shape in zip(row.split(sizes), shapes, strict=True)]
+        return functional_call(model, dict(zip(names, pieces, strict=True)), data)
+
+    gradient = vmap(grad(loss), in_dims=(0, 0, 0))
+    data = task.data(topology.n)
+    net = SimulatedNetwork(topology, dtype=task.dtype)
+    x = flat(model).expand(topology.n, -1).clone()
+    state = method.initial(x, net)
+    trace = []
+    for r in range(rounds):
+        method.step(state, x, gradient(x, *data) + WEIGHT_DECAY * x, step_size(r), net, r)
+        trace.append(x.clone())
+    return torch.stack(trace)
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])

@@ -1,0 +1,240 @@
+"""One process is plain local training, and what can be said without neighbours."""
+
+import io
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from gossamer import optim, topology
+from gossamer.errors import GossamerError
+from gossamer.optim import MomentumTracking, average_, averaged, rounds
+from tests.optim.tasks import SmoothMLP, flat
+
+INPUTS, TARGETS = torch.linspace(-1, 1, 24, dtype=torch.float64).view(8, 3), torch.ones(8, 1, dtype=torch.float64)
+
+
+def network() -> SmoothMLP:
+    torch.manual_seed(0)
+    return SmoothMLP().double()
+
+
+def fit(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 6) -> Tensor:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(INPUTS, TARGETS).backward()
+        optimizer.step()
+    return flat(model)
+
+
+EQUAL_SGD = [make for make in optim.ALL if make.method.facts.equals_sgd_alone]
+
+
+@pytest.mark.parametrize("make", EQUAL_SGD)
+@pytest.mark.parametrize("graph", [None, "ring"])
+def test_one_process_is_sgd(make: Any, graph: str | None) -> None:
+    momentum = {"momentum": 0.9} if "momentum" in make.__init__.__annotations__ else {}
+    ours, theirs = network(), network()
+    sgd = torch.optim.SGD(theirs.parameters(), lr=0.05, weight_decay=1e-2, **momentum)
+    mine = make(ours.parameters(), lr=0.05, weight_decay=1e-2, topology=graph, **momentum)
+    torch.testing.assert_close(fit(ours, mine), fit(theirs, sgd), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", optim.ALL)
+def test_every_optimizer_trains_alone_and_comes_back_from_a_file(make: Any) -> None:
+    model = network()
+    optimizer = make(model.parameters(), lr=0.05)
+    assert all("x" in optimizer.state[p] for p in model.parameters()), "state is there before the first step"
+    before = float(model(INPUTS, TARGETS).detach())
+    fit(model, optimizer)
+    assert float(model(INPUTS, TARGETS).detach()) < before
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    twin = network()
+    twin.load_state_dict(saved["model"])
+    other = make(twin.parameters(), lr=1.0)
+    other.load_state_dict(saved["optimizer"])
+    assert other.param_groups[0]["lr"] == 0.05
+    assert torch.equal(fit(model, optimizer), fit(twin, other))
+    optimizer.close()
+
+
+def test_schedulers_closures_clipping_and_accumulation() -> None:
+    def run(make: Any) -> Tensor:
+        model = network()
+        optimizer = make(model.parameters())
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=8)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            for half in (slice(4), slice(4, 8)):
+                loss = model(INPUTS[half], TARGETS[half])
+                (loss / 2).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            return loss
+
+        for _ in range(8):
+            assert optimizer.step(closure) > 0
+            scheduler.step()
+        return flat(model)
+
+    ours = run(lambda p: optim.DSGDm(p, lr=0.1, momentum=0.9))
+    torch.testing.assert_close(ours, run(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)), rtol=1e-10, atol=1e-12)
+
+
+def test_a_step_size_given_as_a_tensor() -> None:
+    model = network()
+    optimizer = MomentumTracking(model.parameters(), lr=0.05)
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.05, dtype=torch.float64)
+    first = fit(model, optimizer, 2)
+    twin = network()
+    torch.testing.assert_close(first, fit(twin, MomentumTracking(twin.parameters(), lr=0.05), 2))
+
+
+def test_layouts_and_shapes_of_all_kinds() -> None:
+    scalar, empty = nn.Parameter(torch.tensor(1.0)), nn.Parameter(torch.empty(0))
+    image = nn.Parameter(torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last))
+    before = image.detach().clone()
+    optimizer = MomentumTracking([scalar, empty, image], lr=0.5, momentum=0.0)
+    for _ in range(4):
+        for p in (scalar, empty, image):
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert float(scalar.detach()) == -1.0
+    torch.testing.assert_close(image.detach(), before - 2.0)
+    assert image.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_parameters_may_move_to_other_storage() -> None:
+    model = network()
+    optimizer = MomentumTracking(model.parameters(), lr=0.05)
+    fit(model, optimizer, 2)
+    for p in model.parameters():
+        p.data = p.data.clone()
+    fit(model, optimizer, 2)
+    twin = network()
+    assert torch.equal(flat(model), fit(twin, MomentumTracking(twin.parameters(), lr=0.05), 4))
+
+
+def test_a_model_loaded_before_the_first_step_is_what_counts() -> None:
+    model, other = network(), network()
+    optimizer = MomentumTracking(model.parameters(), lr=0.0)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.mul_(3)
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(fit(model, optimizer, 2), flat(other))
+
+
+def test_averages_of_one_are_itself() -> None:
+    model = nn.Linear(2, 1)
+    before = flat(model)
+    with averaged(model) as same:
+        assert same is model
+    assert torch.equal(flat(average_(model)), before)
+
+
+def test_rounds_cycle_a_loader() -> None:
+    assert list(rounds([1, 2, 3], 7)) == [1, 2, 3, 1, 2, 3, 1]
+    assert list(rounds([], 0)) == []
+    data = TensorDataset(torch.arange(6))
+    sampler = DistributedSampler(data, num_replicas=1, rank=0, shuffle=True, seed=1)
+    batches = [b[0].tolist() for b in rounds(DataLoader(data, batch_size=3, sampler=sampler), 4)]
+    assert sorted(itertools.chain(*batches[:2])) == sorted(itertools.chain(*batches[2:])) == list(range(6))
+    assert batches[:2] != batches[2:], "every pass has its own order"
+    with pytest.raises(GossamerError, match="no batch"):
+        list(rounds([], 1))
+    with pytest.raises(GossamerError, match="no batch in pass 1"):
+        list(rounds(iter([1]), 2))
+    with pytest.raises(GossamerError, match="below 0"):
+        rounds([1], -1)
+
+
+def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(**options: Any) -> MomentumTracking:
+        return MomentumTracking([nn.Parameter(torch.ones(2))], **{"lr": 0.1, **options})
+
+    with pytest.raises(GossamerError, match="lr is -1"):
+        make(lr=-1.0)
+    with pytest.raises(GossamerError, match="weight_decay is nan"):
+        make(weight_decay=float("nan"))
+    with pytest.raises(GossamerError, match="beta < 1"):
+        make(momentum=1.0)
+    with pytest.raises(GossamerError, match="weight above 0"):
+        make(node_weight=0.0)
+    with pytest.raises(GossamerError, match="8 nodes"):
+        make(topology=topology.ring(8))
+    with pytest.raises(GossamerError, match="real parameters"):
+        MomentumTracking([torch.ones(2, dtype=torch.complex64, requires_grad=True)], lr=0.1)
+    optimizer = make()
+    with pytest.raises(GossamerError, match="lr is -2"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": -2.0})
+    assert len(optimizer.param_groups) == 1
+    sparse = nn.Embedding(3, 2, sparse=True)
+    sparse(torch.tensor([1])).sum().backward()
+    with pytest.raises(GossamerError, match="sparse"):
+        MomentumTracking(sparse.parameters(), lr=0.1).step()
+    parameters = [nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))]
+    groups = [{"params": parameters[:1], "init": "zero"}, {"params": parameters[1:], "init": "theorem"}]
+    with pytest.raises(GossamerError, match="differ in init"):
+        MomentumTracking(groups, lr=0.1).step()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(GossamerError, match="init_process_group"):
+        make()
+
+
+def test_a_checkpoint_of_another_shape_or_of_frozen_parameters_is_refused() -> None:
+    saved = MomentumTracking([nn.Parameter(torch.ones(3))], lr=0.1).state_dict()
+    with pytest.raises(GossamerError, match=r"has the shape \[3\], but here it has \[2\]"):
+        MomentumTracking([nn.Parameter(torch.ones(2))], lr=0.1).load_state_dict(saved)
+    frozen = MomentumTracking([nn.Parameter(torch.ones(3)), torch.ones(1)], lr=0.1).state_dict()
+    whole = MomentumTracking([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(GossamerError, match=r"no state for the parameters \[1\]"):
+        whole.load_state_dict(frozen)
+
+
+SCRIPT = """
+import sys, time
+import torch
+import torch.distributed as dist
+from gossamer import optim
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.set_num_threads(1)
+
+
+def main():
+    model = torch.nn.Linear(2000, 20)
+    optimizer = optim.MomentumTracking(model.parameters(), lr=0.01, momentum=0.9, topology="ring")
+    for _ in range(4):
+        if rank == 1:
+            time.sleep(0.2)
+        optimizer.zero_grad()
+        model(torch.ones(1, 2000) + rank).square().mean().backward()
+        optimizer.step()
+
+
+main()
+dist.destroy_process_group()
+"""
+
+
+def test_the_one_changed_line_under_torchrun_with_a_slow_rank(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    assert torchrun(script, 3) == 0
+
+
+def torchrun(script: Path, n: int) -> int:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert "closed the connection" not in ended.stderr, ended.stderr
+    return ended.returncode

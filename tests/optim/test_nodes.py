@@ -1,0 +1,262 @@
+"""Optimizers on real processes: exactness, checkpoints, mixed precision, groups, averages, faults."""
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from tests.optim import cases
+from tests.optim.nodes import Outcome, run, values
+
+FOUR = [
+    "overlap", "other_ranks", "coalesced", "bf16_wire", "network_verbs", "saved_and_loaded", "forgotten_model",
+    "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "written_parameters", "averages",
+    "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
+]  # fmt: skip
+
+
+@cache
+def _launch() -> list[dict[str, Any]]:
+    return values(4, cases.run_all, FOUR, timeout=100)
+
+
+def four(case: str) -> list[Any]:
+    """What the four processes returned for a case. One launch serves all tests of this file."""
+    returned = [results[case] for results in _launch()]
+    raised = [r for r in returned if isinstance(r, str)]
+    assert not raised, raised[0]
+    return returned
+
+
+def test_overlap_changes_no_bit() -> None:
+    for results in four("overlap"):
+        for method, (with_overlap, without) in results.items():
+            assert torch.equal(with_overlap, without), method
+
+
+def test_bits_do_not_depend_on_the_rank_of_a_node() -> None:
+    results = four("other_ranks")
+    for method in results[0]:
+        for placement in (0, 1):
+            assert sorted(r[method][placement][0] for r in results) == [0, 1, 2, 3]
+        first, second = (dict(r[method][k] for r in results) for k in (0, 1))
+        assert all(torch.equal(first[node], second[node]) for node in range(4)), method
+
+
+def test_transfers_started_together_do_the_same() -> None:
+    assert all(torch.equal(one_by_one, together) for one_by_one, together in four("coalesced"))
+
+
+def test_bf16_wire_keeps_the_mean() -> None:
+    results = four("bf16_wire")
+
+    def mean(name: str) -> torch.Tensor:
+        return torch.stack([r[name] for r in results]).mean(0)
+
+    # The wire rounds to 2^-9, the mean drifts no more than float32 arithmetic makes it drift anyway.
+    drift, unavoidable = (float((mean(f"{k}y") - mean(f"{k}u")).abs().max()) for k in ("", "exact "))
+    largest = max(float(r["u"].abs().max()) for r in results)
+    assert drift < 5 * max(unavoidable, 2**-24 * largest)
+    assert drift < 1e-2 * 2**-9 * largest
+    assert float((mean("x") - (mean("start") - mean("moved"))).abs().max()) < 1e-5
+    assert 0 < max(float((r["x"] - r["exact"]).abs().max()) for r in results) < 1e-2
+    short, exact = results[0]["bytes"]
+    assert 0.45 < short / exact < 0.7
+    assert all("relayed sums" in r["relay"] for r in results)
+
+
+def test_the_verbs_of_the_network() -> None:
+    results = four("network_verbs")
+    for rank, r in enumerate(results):
+        sender = (rank - 2) % 4
+        assert r["mixed"][0].tolist() == [(rank + sender) / 2] * 3
+        assert r["mixed"][1].tolist() == [5 * (rank + sender)] * 3
+        assert r["same"]
+        assert torch.equal(r["average"], torch.arange(5.0) + 1.5)
+        neighbours = [j for j in (rank - 1, rank + 1) if 0 <= j < 4]
+        assert r["inbox"].flatten().tolist() == [10.0 * j for j in neighbours]
+        assert r["collected"].tolist() == [10.0 * sum(neighbours)]
+        assert r["stats"]["messages_sent"] == r["stats"]["messages_received"] == 1
+        assert r["stats"]["bytes_sent"] == r["stats"]["bytes_received"] == 64 + 2 * 3 * 8
+        assert list(r["stats"]["wait_seconds"]) == [sender]
+        assert "has 5 nodes, but 4 processes take part" in r["wrong size"]
+        assert "not 'int8'" in r["wrong wire"]
+        assert "seconds above 0" in r["wrong timeout"]
+        assert "nodes 0 to 3" in r["wrong node"]
+        assert "no node called 'paris'" in r["wrong label"]
+        assert "ranks 0 and 1 and 2 and 3 all say that they are node 0" in r["same node"]
+
+
+def test_a_loaded_run_continues_with_the_same_bits_on_other_ranks() -> None:
+    results = four("saved_and_loaded")
+    for method in results[0]:
+        whole = {r[method][0]: r[method][1] for r in results}
+        for r in results:
+            _, _, node, x, round = r[method]
+            assert torch.equal(whole[node], x), method
+            assert round == 8
+
+
+def test_a_state_without_its_model_or_of_another_method_is_refused() -> None:
+    for without_model, other_state, other_options in four("forgotten_model"):
+        assert "not those that were saved" in without_model
+        assert "holds ['born', 'mixed.0', 'mixed.1', 'signal', 'x', 'y']" in other_state
+        assert "says nothing of betas, eps, gmax" in other_options
+
+
+def test_distributed_checkpoint_keeps_every_nodes_values() -> None:
+    assert four("checkpoint") == [{"untouched": True, "same": True}] * 4
+
+
+def test_bf16_parameters_keep_float32_state() -> None:
+    for r in four("short_parameters"):
+        assert r == {"types": ["torch.float32"], "same": True, "finer": True}
+
+
+def test_an_overflow_on_one_rank_leaves_no_one_waiting() -> None:
+    results = four("overflow")
+    assert [r["overflows"] for r in results] == [0, 0, 1, 0]
+    assert all(r["finite"] and 0 < r["gap"] < 1 for r in results)
+    assert [r["scale"] for r in results] == [8.0, 8.0, 4.0, 8.0]
+
+
+def test_parameters_come_and_go() -> None:
+    results = four("growing")
+    for r in results:
+        assert r["frozen"]
+        assert r["thawed"]
+        assert r["stopped"]
+        assert r["finite"]
+        assert r["born"] == [2, 3]
+        assert r["rounds"] == [9, 9]
+        assert torch.allclose(r["joined"], results[0]["joined"], atol=0.05)
+
+
+def test_parameter_groups_of_their_own() -> None:
+    for r in four("own_groups"):
+        assert torch.allclose(r["together"], r["apart"], rtol=1e-6, atol=1e-7)
+
+
+def test_parameters_written_between_steps_are_noticed() -> None:
+    for r in four("written_parameters"):
+        for how in ("copy", "data"):
+            refused, finite = r[how]
+            assert "call resend() on all nodes" in refused, how
+            assert finite
+    for rank, r in enumerate(four("written_parameters")):
+        wanted = ((rank - 1) % 4 + rank + (rank + 1) % 4) / 3
+        assert torch.allclose(r["mixed"], torch.tensor(wanted))
+
+
+def test_averages() -> None:
+    results = four("averages")
+    mean = torch.stack([r["own"] for r in results]).mean(0)
+    after = torch.stack([r["before"] for r in results]).mean(0)
+    running = [torch.stack([r["running"][k] for r in results]).mean(0) for k in (0, 2)]
+    for r in results:
+        assert torch.allclose(r["during"], mean, atol=1e-7)
+        assert r["back"]
+        assert torch.allclose(r["after"], after, atol=1e-7)
+        assert torch.equal(r["after"], results[0]["after"])
+        assert torch.allclose(r["running"][1], running[0], atol=1e-6)
+        assert int(r["running"][3]) == 5
+        assert r["finite"]
+        assert r["without optimizer"] == 1.5
+    assert not torch.equal(results[0]["running"][0], results[1]["running"][0]), "buffers stay with their node"
+
+
+def test_models_are_made_equal_at_the_start() -> None:
+    assert all(r["equal"] for r in four("unequal_start"))
+
+
+def test_identical_first_gradients_are_pointed_out() -> None:
+    for same, different in four("identical_gradients"):
+        assert "same first gradient" in same
+        assert different == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("graph", ["graph", "ring", "star", "rank 2"]),
+        ("lr", ["lr", "0.02", "rank 2: 0.1"]),
+        ("momentum", ["beta", "0.9", "rank 2: 0.5"]),
+        ("method", ["method", "Momentum Tracking", "rank 2: ABm"]),
+        ("wire", ["wire format", "rank 2: bf16"]),
+        ("shapes", ["parameter weight", "rank 2: [5, 3]"]),
+        ("rounds", ["round", "rank 2: 7"]),
+        ("node_weight", ["node_weight", "2"]),
+    ],
+)
+def test_disagreement_is_named(what: str, words: list[str]) -> None:
+    for results in four("disagreements"):
+        assert all(word in results[what] for word in words), results[what]
+
+
+def test_weights_by_data_size_scale_the_gradient() -> None:
+    for by_weight, by_loss in four("weighted"):
+        assert torch.allclose(by_weight, by_loss, rtol=1e-5, atol=1e-7)
+
+
+def test_data_parallel_over_nodes_is_refused() -> None:
+    for outside, inside, without_graph in four("wrapped"):
+        assert "ranks [0, 1, 2, 3], which are different nodes" in outside
+        assert inside == ""
+        assert "who talks to whom" in without_graph
+
+
+def test_two_nodes_of_two_processes() -> None:
+    results = four("two_by_two")
+    for r in results:
+        assert torch.allclose(r["ddp"], r["whole"], atol=1e-6)
+        assert torch.allclose(r["fsdp"], r["whole"], atol=1e-6)
+        assert "mesh['node']" in r["mesh"]
+    assert not torch.equal(results[0]["whole"], results[2]["whole"])
+
+
+def failing(n: int, case: Any, timeout: float = 40) -> list[Outcome]:
+    return run(n, case, timeout=timeout)
+
+
+def test_a_step_size_out_of_step_is_named() -> None:
+    first, second = values(2, cases.other_schedule)
+    assert "node 1 trains with other settings" in first.lower()
+    assert "its step size is 0.5, here it is 0.02" in first
+    assert "its step size is 0.02, here it is 0.5" in second
+
+
+def test_a_message_too_many_is_named() -> None:
+    for sentence in values(2, cases.lonely_resend):
+        assert "must happen on all nodes in the same round" in sentence
+
+
+def test_a_node_that_stops_early_is_named() -> None:
+    survivor, _ = failing(2, cases.stops_early)
+    assert survivor.code == 0, survivor.error
+    first, again, at_close = survivor.value
+    # Whether the last message that left still arrived is a matter of luck.
+    assert re.match("Node 1 closed the connection before round [34] was complete", first)
+    assert again == first
+    assert at_close == ""
+
+
+def test_a_silent_node_is_named() -> None:
+    survivor, _ = failing(2, cases.silent)
+    assert "Node 1 (rome) has been silent for 1.2 s" in survivor.value["said"]
+    assert "round 3" in survivor.value["said"]
+    assert any("still waiting for node 1 (rome) to send the message of round 3" in x for x in survivor.value["log"])
+    assert survivor.value["stats"]["wait_seconds"]["rome"] > 1.0
+
+
+def test_a_node_that_does_not_come_is_named() -> None:
+    assert "Rank 1 did not come" in failing(2, cases.absent)[0].value
+
+
+def test_a_node_lost_during_an_average_is_said() -> None:
+    assert "during an average over all nodes" in failing(2, cases.lost_average)[0].value
+
+
+def test_a_slow_rank_does_not_lose_the_last_message() -> None:
+    assert values(3, cases.slow_rank) == [3, 3, 3]

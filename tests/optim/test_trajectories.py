@@ -1,0 +1,21 @@
+"""Real processes follow the simulator, for every method on every graph it accepts."""
+
+import pytest
+
+from gossamer import optim
+from tests.optim import cases
+from tests.optim.nodes import values
+from tests.optim.tasks import TASKS, combinations, simulate
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("n", [4, 8])
+def test_real_nodes_follow_the_simulator(n: int) -> None:
+    real = values(n, cases.trajectories, n, timeout=200)
+    for name, where, topology in combinations(n):
+        for kind, task in TASKS.items():
+            simulated = simulate(task, getattr(optim, name).method(), topology)
+            for rank in range(n):
+                trace = real[rank][f"{name} on {where}"][kind]
+                gap = float((trace - simulated[:, rank]).abs().max() / simulated.abs().max())
+                assert gap <= task.tolerance, f"{name} on {where}, {kind}: node {rank} of {n} is off by {gap:.1e}"
