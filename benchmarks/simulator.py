@@ -83,9 +83,12 @@ def simulation(case: Case, workers: Workers) -> Simulation:
     """A simulation of the case; without `full` a batch is only a look-up in a float tensor."""
     total = max(4 * case.nodes * case.batch, 2 * case.nodes)
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randint(0, 256, (total, *case.shape), dtype=torch.uint8, generator=generator)
+    if case.full:
+        inputs = torch.randint(0, 256, (total, *case.shape), dtype=torch.uint8, generator=generator)
+    else:
+        inputs = torch.rand(total, *case.shape, generator=generator)
     dataset = Dataset.from_tensors(
-        inputs if case.full else inputs.float() / 255,
+        inputs,
         torch.arange(total) % 10,
         normalization=Normalization(),
         augmentation=Augmentation(padding=4) if case.full else None,
@@ -127,7 +130,7 @@ class Child:
     """This script in another process, which does one thing whenever it is asked and answers in JSON."""
 
     def __init__(self, role: str, argument: str) -> None:
-        command = [sys.executable, __file__, "--role", role, "--argument", argument]
+        command = [sys.executable, str(Path(__file__).resolve()), "--role", role, "--argument", argument]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def start(self) -> None:

@@ -14,6 +14,7 @@ from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.evaluation import Scores, consensus_distance, evaluate
 from gossamer.engine.flat import NodeModels
 from gossamer.engine.history import Row
+from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
 from gossamer.engine.together import Together, build, group_size, is_worthwhile
 from gossamer.engine.traffic import bytes_per_node
@@ -69,7 +70,7 @@ class Simulation:
         method.check(topology)
         self.data, self.method, self.topology, self.settings = data, method, topology, settings
         self.batches = NodeBatches(data.partition.indices, settings.batch_size, settings.seed)
-        self.models = NodeModels(model.train(), data.nodes, settings.device)
+        self.models = NodeModels(pool_before_relu(model.train()), data.nodes, settings.device)
         self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
         self.state = method.initial(self.models.x, self.network)
         self.round = 0
@@ -78,7 +79,7 @@ class Simulation:
         self._targets = data.dataset.train_targets.to(settings.device)
         self._loss_weights = data.loss_weights(settings.node_weight)
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
-        self._gradient_norm = 0.0
+        self._gradient_norms = torch.zeros(data.nodes, dtype=torch.float64)
         self._meter = _Meter(data.nodes)
         self._generators = self._private_generators()
         self._together = self._form_for_groups()
@@ -86,20 +87,13 @@ class Simulation:
     def advance(self, measured: bool = False) -> None:
         """One round. `measured` notes the gradients' length, for the `measure()` that follows."""
         began = time.perf_counter()
-        x, grad, settings = self.models.x, self.models.grad, self.settings
-        samples = self._gradients()
-        lr = settings.step_size(self.round)
+        x, grad = self.models.x, self.models.grad
+        samples = self._gradients(measured)
+        lr = self.settings.step_size(self.round)
         if not self._losses.isfinite().all():
             node = int((~self._losses.isfinite()).nonzero()[0])
             raise DivergenceError(node, self.round, float(self._losses[node]), lr)
         with torch.no_grad():
-            if settings.clip is not None or measured:
-                norms = torch.linalg.vector_norm(grad, dim=1, keepdim=True)
-                self._gradient_norm = float(norms.mean())
-            if settings.clip is not None:
-                grad.mul_((settings.clip / (norms + 1e-6)).clamp_(max=1.0))
-            if settings.weight_decay:
-                grad.add_(x, alpha=settings.weight_decay)
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
         self._meter.add(self._losses, samples, time.perf_counter() - began)
@@ -124,7 +118,7 @@ class Simulation:
             "train_loss": self._meter.train_loss,
             "consensus_distance": consensus_distance(self.models.x),
             "tracking_error": self._tracking_error(),
-            "gradient_norm": self._gradient_norm,
+            "gradient_norm": float(self._gradient_norms.mean()),
             "bytes_sent": bytes_per_node(
                 self.method, self.topology, self.models.layout.dim, self.models.x.element_size(), self.round
             ),
@@ -160,7 +154,7 @@ class Simulation:
         if self._generators is not None:
             self._generators.states = [state.clone() for state in saved["generators"]]
 
-    def _gradients(self) -> int:
+    def _gradients(self, measured: bool) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
         nodes = self.data.nodes
         group = group_size(nodes, self.settings.batch_size) if self._together else 1
@@ -174,9 +168,23 @@ class Simulation:
             if not (self._together and self._group_gradients(self._together, own, indices)):
                 for node, index in zip(own, indices, strict=True):
                     self._node_gradient(node, index)
+            for node in own:
+                self._finish_gradient(node, measured)
 
         self._workers.run(one, -(-nodes // group))
         return sum(samples)
+
+    @torch.no_grad()
+    def _finish_gradient(self, node: int, measured: bool) -> None:
+        """Clip a node's gradient and add weight decay, while it is still in the worker's cache."""
+        row, clip = self.models.grad[node], self.settings.clip
+        if clip is not None or measured:
+            norm = float(torch.linalg.vector_norm(row))
+            self._gradient_norms[node] = norm
+            if clip is not None and norm > clip:
+                row.mul_(clip / norm)
+        if self.settings.weight_decay:
+            row.add_(self.models.x[node], alpha=self.settings.weight_decay)
 
     def _group_gradients(self, form: Together, own: range, indices: list[Tensor]) -> bool:
         """The gradients of several nodes at once; False if their batches differ in size and they must go one by one."""

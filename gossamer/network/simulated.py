@@ -11,8 +11,9 @@ from gossamer.topology import Mixing, Topology
 
 # Measured: below this many nodes the dense product beats the sum over neighbours, whatever the graph.
 DENSE_UP_TO = 100
-# Measured: from this dimension on, adding whole rows one by one beats the gathering kernel on a CPU.
-WIDE = 8192
+# Neighbours are summed for so many numbers, but at least so many rows, at a time: what is summed stays in the cache.
+BLOCK = 1 << 19
+FEWEST_ROWS = 8
 
 Product = Callable[[Tensor, Tensor], object]
 
@@ -90,21 +91,18 @@ class SimulatedNetwork:
 
     def _neighbour_sums(self, mixing: Mixing) -> Product:
         """out_i = sum_j W_ij x_j over the stored weights only, j ascending."""
-        starts = torch.from_numpy(mixing.indptr[:-1].astype(np.int64)).to(self.device)
+        starts = torch.from_numpy(mixing.indptr.astype(np.int64)).to(self.device)
         senders = torch.from_numpy(mixing.indices.astype(np.int64)).to(self.device)
         weights = torch.from_numpy(mixing.values.copy()).to(self.device, self.dtype)
-        columns, values, bounds = mixing.indices.tolist(), mixing.values.tolist(), mixing.indptr.tolist()
-        by_rows = self.device.type == "cpu"
+        bounds = mixing.indptr.tolist()
 
         def product(x: Tensor, out: Tensor) -> None:
-            if not by_rows or x.shape[1] < WIDE:
-                out.copy_(torch.nn.functional.embedding_bag(senders, x, starts, mode="sum", per_sample_weights=weights))
-                return
-            rows = x.unbind(0)
-            for i, result in enumerate(out.unbind(0)):
-                first, last = bounds[i], bounds[i + 1]
-                torch.mul(rows[columns[first]], values[first], out=result)
-                for k in range(first + 1, last):
-                    result.add_(rows[columns[k]], alpha=values[k])
+            rows = max(FEWEST_ROWS, BLOCK // x.shape[1])
+            for first in range(0, self.n, rows):
+                last = min(first + rows, self.n)
+                own = slice(bounds[first], bounds[last])
+                out[first:last] = torch.nn.functional.embedding_bag(
+                    senders[own], x, starts[first:last] - own.start, mode="sum", per_sample_weights=weights[own]
+                )
 
         return product

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from gossamer import topology as graphs
-from gossamer.engine.minimize import minimize
+from gossamer.engine.trajectory import minimize
 from gossamer.errors import GossamerError
 from gossamer.methods import MomentumTracking
 from gossamer.network import SimulatedNetwork

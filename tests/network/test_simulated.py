@@ -8,7 +8,7 @@ import torch
 
 from gossamer import topology
 from gossamer.network import Network, Pending, Ready, SimulatedNetwork
-from gossamer.network.simulated import DENSE_UP_TO, WIDE
+from gossamer.network.simulated import BLOCK, DENSE_UP_TO, FEWEST_ROWS
 from gossamer.topology import Mixing, Topology
 
 FLOATS = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -58,7 +58,7 @@ def test_few_nodes_are_mixed_by_their_weights(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", [1, 7, WIDE - 1, WIDE])
+@pytest.mark.parametrize("d", [1, 7, BLOCK // FEWEST_ROWS // 2, BLOCK // FEWEST_ROWS + 1])
 @pytest.mark.parametrize("name", MANY)
 def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, monkeypatch):
     monkeypatch.setattr(Mixing, "dense", lambda self: pytest.fail("an N x N matrix was made"))
@@ -69,7 +69,7 @@ def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, monk
     assert float((mixed.double() - mixed_by_hand(where, x)).abs().max()) < FLOATS[dtype]
 
 
-@pytest.mark.parametrize(("n", "d"), [(6, 4), (DENSE_UP_TO + 1, 4), (DENSE_UP_TO + 1, WIDE)])
+@pytest.mark.parametrize(("n", "d"), [(6, 4), (DENSE_UP_TO + 1, 4), (DENSE_UP_TO + 1, 9000)])
 def test_results_are_written_into_out_and_the_vectors_are_left_alone(n, d):
     where = topology.ring(n)
     net = SimulatedNetwork(where, dtype=torch.float64)
