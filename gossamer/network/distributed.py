@@ -2,6 +2,7 @@
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from typing import Any, Literal
@@ -322,7 +323,7 @@ class DistributedNetwork:
         self._sent_bytes += bytes
 
 
-class _Arriving:
+class _Arriving(ABC):
     """Messages under way to this node; the result is made once, when it is first waited for."""
 
     header: Header
@@ -342,9 +343,9 @@ class _Arriving:
             self.net._envelopes.give_back(self.envelope, (message for _, _, message in self.receives))
         return self.out
 
+    @abstractmethod
     def unpack(self) -> None:
         """Fill `out` from the messages."""
-        raise NotImplementedError
 
 
 class _Mixed(_Arriving):
