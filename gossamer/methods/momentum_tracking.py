@@ -65,10 +65,10 @@ class MomentumTracking(Method):
         u = state.signal
         if round == 0 and self.init == "theorem":
             u.copy_(grad).sub_(net.average(grad)).div_(1 - self.beta)
-        y = wy.sub_(u)
-        decay_and_add_(u, self.beta, grad)
-        y.add_(u)
-        subtract_scaled(wx, lr, y, out=x)
+        y = wy.sub_(u)  # W Y - U_old
+        decay_and_add_(u, self.beta, grad)  # U <- beta U + G
+        y.add_(u)  # Y <- W Y - U_old + U
+        subtract_scaled(wx, lr, y, out=x)  # X <- W X - eta Y
         state.send(x, y, net, round + 1)
 
     def correction(self, state: TrackingState) -> Tensor:
