@@ -30,7 +30,7 @@ def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
             [
                 cells[0].title,
                 cells[0].topology,
-                *(f"{c.tail_mean:.2g}" if math.isfinite(c.tail_mean) else "diverged" for c in cells),
+                *(f"{c.tail_mean:.1e}" if math.isfinite(c.tail_mean) else "diverged" for c in cells),
                 "–" if stall is None else f"{stall:.1e}",
                 f"{sum(c.seconds for c in cells):.1f}",
             ]
@@ -45,7 +45,8 @@ def explain(result: SyntheticResult) -> str:
         f"Mean of |grad f(xbar)|² over the last quarter of {c.rounds:,} rounds: {c.nodes} nodes, d = {c.dim}, "
         f"{c.topology}, step size {c.lr:g}, beta {c.beta:g}, sigma² = {c.sigma2:g}, seed {c.seed}"
         + (f", mean over {c.draws} draws of b" if c.draws > 1 else "")
-        + f". The closed-form stall is where the method would stop without noise at zeta² = {c.zeta2[-1]:g}."
+        + f". The closed-form stall is where the method would stop without noise at zeta² = {c.zeta2[-1]:g}. All "
+        "methods use the same step size: a very large value belongs to one that is still on its way."
     )
 
 
