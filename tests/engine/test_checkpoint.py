@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,17 @@ def test_an_interrupt_keeps_everything(tmp_path, number):
     assert newest(tmp_path) == rounds[-1] == 4
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))
+
+
+def test_an_ignored_interrupt_stays_ignored_and_other_threads_are_left_alone():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = run_digits(rounds=3, callbacks=[lambda row: os.kill(os.getpid(), signal.SIGINT)])
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert run.simulation.round == 3
+    with ThreadPoolExecutor(1) as pool:
+        assert same_bits(run, pool.submit(run_digits, rounds=3).result())
 
 
 def test_checkpoints_hold_no_pickled_objects(tmp_path):
