@@ -270,11 +270,14 @@ class TestEnds:
     def test_control_c_in_the_middle_of_a_run(self, tmp_path):
         command = [sys.executable, "-m", "gossamer", "synthetic", "--rounds", "10000000", "--out", "begun"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            while not Path("begun").exists():
-                assert running.poll() is None
-                time.sleep(0.05)
-            running.send_signal(signal.SIGINT)
-            out, err = running.communicate(timeout=60)
+            try:
+                while not Path("begun").exists():
+                    assert running.poll() is None
+                    time.sleep(0.05)
+                running.send_signal(signal.SIGINT)
+                out, err = running.communicate(timeout=60)
+            finally:
+                running.kill()
         assert (running.returncode, out, err) == (130, "", "gossamer: interrupted\n")
 
     @pytest.mark.parametrize("arguments", [("--version",), ("data", "list", "--json")], ids=lambda a: a[0])
