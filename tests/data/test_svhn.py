@@ -124,11 +124,10 @@ def test_mat_never_fails_in_any_other_way(data: st.DataObject) -> None:
     broken = good[:at] + bytes([data.draw(st.integers(0, 255))]) + good[at + 1 :]
     for content in (broken, good[:at]):
         try:
-            arrays = read_mat(content, "file")
+            answer: object = read_mat(content, "file")
         except GossamerError as refusal:
-            assert "file" in str(refusal)
-        else:
-            assert isinstance(arrays, dict)
+            answer = refusal
+        assert isinstance(answer, dict) or "file" in str(answer)
 
 
 @pytest.mark.parametrize("pack", [False, True])
