@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,18 @@ from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
 from gossamer.engine.devices import device_of
 from gossamer.engine.history import History, Row
-from gossamer.engine.interrupts import deferred_interrupts
 from gossamer.engine.simulation import Settings, Simulation
 from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.step_sizes import Lr, step_size_of
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
+from gossamer.interrupts import deferred_interrupts
 from gossamer.methods import Method
 from gossamer.progress import progress_bar
 from gossamer.topology import Topology
 
 EVALUATIONS = 10
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ def simulate(
     workers: int | None = None,
     evaluate_every: float | None = None,
     checkpoint: Path | str | None = None,
-    checkpoint_every: float = 1.0,
+    checkpoint_every: float | None = 1.0,
     callbacks: Sequence[Callable[[Row], None]] = (),
     progress: bool | None = None,
 ) -> Run:
@@ -91,8 +93,8 @@ def simulate(
     evaluate_every
         Epochs between evaluations; a tenth of the run by default. The start and the end are always evaluated.
     checkpoint, checkpoint_every
-        A directory for checkpoints and the epochs between them. A run that finds its own checkpoint there goes on from
-        it, to the same bits as if it had never stopped.
+        A directory for checkpoints and the epochs between them (None: one a minute). A run that finds its own
+        checkpoint there goes on from it, to the same bits as if it had never stopped.
     callbacks
         Functions that are called with the figures of each evaluation.
 
@@ -109,7 +111,7 @@ def simulate(
             f"weight_decay cannot be negative and clip must be above 0; they are {weight_decay}, {clip}."
         )
     with Workers(workers) as pool:
-        per_epoch = _rounds_per_epoch(data, batch_size)
+        per_epoch = rounds_per_epoch(data, batch_size)
         total = _total_rounds(epochs, rounds, per_epoch)
         settings = Settings(
             step_size=step_size_of(lr, per_epoch, total),
@@ -124,7 +126,10 @@ def simulate(
         store = None
         if checkpoint is not None:
             identity = _identity(simulation, lr, total)
-            store = _Store(Path(checkpoint), _interval(checkpoint_every, per_epoch, "checkpoint_every"), identity)
+            interval = None
+            if checkpoint_every is not None:
+                interval = _interval(checkpoint_every, per_epoch, "checkpoint_every")
+            store = _Store(Path(checkpoint), interval, identity)
         evaluation = max(1, total // EVALUATIONS)
         if evaluate_every is not None:
             evaluation = _interval(evaluate_every, per_epoch, "evaluate_every")
@@ -135,8 +140,15 @@ def simulate(
 class _Store:
     """Where and how often a run is saved, and what makes it this run."""
 
-    def __init__(self, directory: Path, interval: int, identity: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, interval: int | None, identity: dict[str, Any]) -> None:
         self.directory, self.interval, self.identity = directory, interval, identity
+        self._saved_at = time.monotonic()
+
+    def is_due(self, round: int) -> bool:
+        """Whether to save after `round` rounds."""
+        if self.interval is None:
+            return time.monotonic() - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
+        return round % self.interval == 0
 
     def load(self, simulation: Simulation) -> History:
         found = checkpoints.load_newest(self.directory, self.identity)
@@ -149,6 +161,7 @@ class _Store:
     def save(self, simulation: Simulation, history: History) -> None:
         content = {"simulation": simulation.state_dict(), "history": json.dumps(history.rows)}
         checkpoints.save(self.directory, simulation.round, self.identity, content)
+        self._saved_at = time.monotonic()
 
 
 def _train(
@@ -177,7 +190,7 @@ def _train(
             simulation.advance(measured=due)
             if due:
                 evaluate()
-            if store and (r % store.interval == 0 or r == total or interrupt.requested):
+            if store and (store.is_due(r) or r == total or interrupt.requested):
                 store.save(simulation, history)
             advance(r / total, f"accuracy {history.last['accuracy']:.3f}  loss {history.last['loss']:.3f}")
             if interrupt.requested:
@@ -185,7 +198,8 @@ def _train(
     return history
 
 
-def _rounds_per_epoch(data: NodeData, batch_size: int) -> int:
+def rounds_per_epoch(data: NodeData, batch_size: int) -> int:
+    """ceil(mean size of a node's data / batch size)."""
     if batch_size < 1:
         raise GossamerError(f"A batch holds at least one sample, but batch_size is {batch_size}.")
     return -(-sum(data.sizes) // (data.nodes * batch_size))

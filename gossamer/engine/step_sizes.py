@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gossamer.errors import GossamerError
+from gossamer import specs
+from gossamer.errors import GossamerError, unknown
 
 
 class StepSize(ABC):
@@ -91,6 +92,24 @@ class WarmUp(StepSize):
         """The step size of `then`, times a fraction that reaches 1 after the warm-up."""
         fraction = min(1.0, self.start + (1 - self.start) * epoch / self.epochs)
         return fraction * self.then.at(epoch, epochs)
+
+
+_BY_NAME: dict[str, Callable[..., StepSize]] = {"constant": Constant, "step": StepDecay, "cosine": Cosine}
+
+
+def get(spec: str, lr: float, warm_up: float = 0.0) -> StepSize:
+    """The schedule that `spec` describes, of the step size `lr`, after `warm_up` epochs of linear growth.
+
+    >>> get("step:at_epochs=500/750", 0.1)
+    StepDecay(lr=0.1, at_epochs=(500.0, 750.0), factor=0.1)
+    >>> get("cosine", 0.1, warm_up=5)
+    WarmUp(then=Cosine(lr=0.1, final=0.0), epochs=5, start=0.0)
+    """
+    name, rest = specs.split(spec)
+    if name not in _BY_NAME:
+        raise unknown("step-size schedule", name, _BY_NAME)
+    schedule = _BY_NAME[name](lr, **specs.parameters("schedule", name, _BY_NAME[name], rest, given=("lr",)))
+    return WarmUp(schedule, warm_up) if warm_up else schedule
 
 
 Lr = float | StepSize | Callable[[int], float]

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from gossamer import specs
 from gossamer.errors import GossamerError, unknown
 from gossamer.methods.arithmetic import Scalar
 from gossamer.methods.facts import Facts
@@ -132,13 +133,18 @@ def find(name: str) -> type[Method]:
     return Method._registry[key]
 
 
-def get(name: str, **hyperparameters: Any) -> Method:
-    """The method called `name`, made with these hyper-parameters.
+def get(spec: str, **hyperparameters: Any) -> Method:
+    """The method that `spec` describes: a name, with hyper-parameters after a colon or as keywords.
 
     >>> get("momentum-tracking", beta=0.9)
     MomentumTracking(beta=0.9, init='theorem')
+    >>> get("momentum-tracking:beta=0.5,init=zero")
+    MomentumTracking(beta=0.5, init='zero')
     """
+    name, rest = specs.split(spec)
     cls = find(name)
+    if rest:
+        hyperparameters = {**specs.parameters("method", cls.name, cls, rest), **hyperparameters}
     known = _field_names(cls)
     for key in hyperparameters:
         if known is not None and key not in known:

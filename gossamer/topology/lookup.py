@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 
+from gossamer import specs
 from gossamer.errors import GossamerError, unknown
 from gossamer.topology import families, schedules
 from gossamer.topology.sources import from_file, from_matrix_file
@@ -52,7 +53,7 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
         return _of_size(spec, spec.name, n)
     if not isinstance(spec, str):
         raise GossamerError(f"A topology is given by its name or as a Topology, not as {type(spec).__name__}.")
-    name, _, rest = spec.partition(":")
+    name, rest = specs.split(spec)
     if name == "file":
         return _of_size(from_file(_path(name, rest), weights), spec, n)
     if name == "matrix":
@@ -62,34 +63,12 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
     if n is None:
         raise GossamerError(f"Say how many nodes the topology '{name}' should have.")
     build = FAMILIES.get(name) or SCHEDULES[name]
-    parameters = _parameters(name, build, rest, seed)
+    parameters = specs.parameters("topology", name, build, rest, given=("n", "weights"))
+    if "seed" in inspect.signature(build).parameters:
+        parameters.setdefault("seed", seed)
     if name in FAMILIES:
         return build(n, weights=weights, **parameters)
     return _reweighted(build(n, **parameters), weights)
-
-
-def _parameters(name: str, build: Callable[..., Topology], text: str, seed: int) -> dict[str, int | float]:
-    """`key=value,key=value` as keyword arguments of `build`, each of the type that it declares."""
-    declared = {key: value for key, value in inspect.signature(build).parameters.items() if key not in ("n", "weights")}
-    given: dict[str, int | float] = {"seed": seed} if "seed" in declared else {}
-    for item in filter(None, map(str.strip, text.split(","))):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not declared:
-            raise GossamerError(f"The topology '{name}' takes no parameters, so leave out ':{text}'.")
-        if key not in declared:
-            raise unknown(f"parameter of {name}", key, declared)
-        kind = float if declared[key].annotation is float else int
-        try:
-            given[key] = kind(value)
-        except ValueError as error:
-            wanted = "a number" if kind is float else "a whole number"
-            shown = f"not '{value}'" if equals else "as in key=value"
-            raise GossamerError(f"The parameter {key} of the topology '{name}' must be {wanted}, {shown}.") from error
-    for key, parameter in declared.items():
-        if parameter.default is parameter.empty and key not in given:
-            example = "0.3" if parameter.annotation is float else "4"
-            raise GossamerError(f"The topology '{name}' needs a {key}, as in '{name}:{key}={example}'.")
-    return given
 
 
 def _path(name: str, path: str) -> str:

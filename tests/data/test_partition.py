@@ -200,7 +200,7 @@ def bad_function(answer):
         (lambda: from_lists([[0], [2]])([0, 1, 0], holdout=0), "Class 1 would be on no node"),
         (lambda: bad_function([[0]])(TARGETS), "gave 1 lists for 2 nodes"),
         (lambda: bad_function([[0], [1800]])(TARGETS), "0 to 1799"),
-        (lambda: partition.get("k-clas"), "did you mean 'k-class'"),
+        (lambda: partition.get("k-clas", nodes=2), "did you mean 'k-class'"),
     ],
 )
 def test_bad_input_gets_a_sentence(make, words):
@@ -209,7 +209,7 @@ def test_bad_input_gets_a_sentence(make, words):
 
 
 def test_recipes_by_name():
-    assert partition.get("shards") is shards
+    assert partition.get("shards", nodes=3) == shards(nodes=3)
 
 
 def test_prints_as_a_table():

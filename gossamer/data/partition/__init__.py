@@ -16,23 +16,47 @@ one seed share the validation set. Every class that occurs has a holder and no n
 why it cannot be.
 """
 
+from collections.abc import Callable
+
+from gossamer import specs
 from gossamer.data.partition.kinds import dirichlet, iid, k_class, shards
 from gossamer.data.partition.own import from_function, from_lists
 from gossamer.data.partition.recipe import Recipe
 from gossamer.data.partition.result import Partition
 from gossamer.errors import unknown
 
-__all__ = ["Partition", "Recipe", "dirichlet", "from_function", "from_lists", "get", "iid", "k_class", "shards"]
+__all__ = [
+    "Partition",
+    "Recipe",
+    "dirichlet",
+    "from_function",
+    "from_lists",
+    "get",
+    "iid",
+    "k_class",
+    "names",
+    "shards",
+]
 
-_BY_NAME: dict[str, type[Recipe]] = {"iid": iid, "k-class": k_class, "dirichlet": dirichlet, "shards": shards}
+_BY_NAME: dict[str, Callable[..., Recipe]] = {"iid": iid, "k-class": k_class, "dirichlet": dirichlet, "shards": shards}
 
 
-def get(name: str) -> type[Recipe]:
-    """The recipe called `name`: iid, k-class, dirichlet or shards.
+def names() -> list[str]:
+    """The names that `get` knows."""
+    return list(_BY_NAME)
 
-    >>> get("k-class") is k_class
-    True
+
+def get(spec: str, nodes: int, seed: int = 0) -> Recipe:
+    """The recipe that `spec` describes: a name with parameters after a colon.
+
+    >>> get("k-class:k=4", nodes=8)
+    k_class(nodes=8, k=4, seed=0, equal_sizes=True)
+    >>> get("dirichlet:alpha=0.1,min_size=20", nodes=8, seed=3)
+    dirichlet(nodes=8, alpha=0.1, seed=3, min_size=20, equal_sizes=False)
     """
+    name, rest = specs.split(spec)
     if name not in _BY_NAME:
         raise unknown("partition", name, _BY_NAME)
-    return _BY_NAME[name]
+    build = _BY_NAME[name]
+    given = {"nodes": nodes, "seed": seed, **specs.parameters("partition", name, build, rest, given=("nodes",))}
+    return build(**given)
