@@ -1,1 +1,1 @@
-"""Recipes for the paper's experiments."""
+"""From an experiment described in words to a run on disk: trainings, sweeps, the paper's tables by name."""

@@ -1,0 +1,156 @@
+"""One training, described by plain words and numbers: what a TOML file, the command line and a stored run all hold."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gossamer.errors import GossamerError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One training. Fields that name a thing take its parameters after a colon, as in "k-class:k=4".
+
+    >>> experiment = Experiment(dataset="digits", method="momentum-tracking:beta=0.5", epochs=3)
+    >>> experiment.label, len(experiment.id)
+    ('Momentum Tracking (beta=0.5)', 16)
+    """
+
+    method: str = "momentum-tracking"
+    """The update rule: dsgd, dsgdm, gradient-tracking, momentum-tracking:init=zero, ..."""
+    dataset: str = "digits"
+    """digits (comes with the package), fashion-mnist, cifar-10, svhn or mnist."""
+    model: str = ""
+    """lenet, vgg-11, resnet-34 or small-cnn; by default small-cnn for digits and lenet for everything else."""
+    nodes: int = 8
+    """The number of nodes."""
+    partition: str = "k-class:k=4"
+    """Who holds which samples: iid, k-class:k=4, dirichlet:alpha=0.1, shards:per_node=2."""
+    topology: str = "ring"
+    """Who talks to whom: ring, chain, star, hypercube, exponential, complete, random-regular:degree=4, ..."""
+    weights: str = "metropolis"
+    """Mixing weights: metropolis, uniform, lazy or fastest."""
+    lr: float = 0.01
+    """The step size."""
+    schedule: str = "constant"
+    """How it changes: constant, step:at_epochs=500/750,factor=0.1 or cosine."""
+    warm_up: float = 0.0
+    """Epochs over which the step size first grows from 0."""
+    epochs: float = 20.0
+    """Passes over a node's own data."""
+    rounds: int = 0
+    """Rounds instead of epochs, if above 0."""
+    batch_size: int = 100
+    """Samples per node and round."""
+    weight_decay: float = 0.001
+    """L2 added to the gradient."""
+    clip: float = 0.0
+    """The largest length of a node's gradient, if above 0."""
+    augment: str = "usual"
+    """usual (the dataset's customary crop and flip), erasing (that and random erasing) or none."""
+    node_weight: str = "equal"
+    """equal, or size: a node's loss counts in proportion to its samples."""
+    evaluations: int = 10
+    """How often the test set is evaluated in the course of the run, the start not counted."""
+    seed: int = 0
+    """Draws the partition, the model's start, the batches and random graphs."""
+
+    @classmethod
+    def keys(cls) -> dict[str, type]:
+        """Every field and its type."""
+        return {f.name: f.type for f in dataclasses.fields(cls)}  # type: ignore[misc]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "") -> "Experiment":
+        """An experiment from the values of a TOML file or a stored run; `source` is named in complaints."""
+        return cls(**{key: checked_value(key, value, source) for key, value in values.items()})
+
+    def __post_init__(self) -> None:
+        for key in self.keys():
+            object.__setattr__(self, key, checked_value(key, getattr(self, key)))
+        for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 1), ("seed", 0)):
+            if getattr(self, key) < least:
+                raise GossamerError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
+        for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
+            if not 0 <= getattr(self, key) < math.inf:
+                raise GossamerError(f"{key} must be a finite number of at least 0, but it is {getattr(self, key)}.")
+        if not self.rounds and not self.epochs:
+            raise GossamerError("The experiment has no length; give epochs or rounds above 0.")
+        for key, choices in (("augment", AUGMENTATIONS), ("node_weight", ("equal", "size"))):
+            if getattr(self, key) not in choices:
+                raise unknown(key, getattr(self, key), choices)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as plain words and numbers."""
+        return dataclasses.asdict(self)
+
+    def check(self) -> None:
+        """Refuse what cannot run, before any data is read: unknown names, a graph that the method cannot use."""
+        from gossamer import methods, models, topology
+        from gossamer.data import partition
+        from gossamer.data.catalog import CATALOG
+        from gossamer.engine import step_sizes
+
+        if self.dataset not in CATALOG:
+            raise unknown("dataset", self.dataset, CATALOG)
+        models.get(self.model_name)
+        partition.get(self.partition, self.nodes, self.seed)
+        step_sizes.get(self.schedule, self.lr, self.warm_up)
+        graph = topology.get(self.topology, self.nodes, weights=self.weights, seed=self.seed)
+        methods.get(self.method).check(graph)
+
+    @property
+    def model_name(self) -> str:
+        """The model, also where none was named."""
+        return self.model or ("small-cnn" if self.dataset == "digits" else "lenet")
+
+    @cached_property
+    def id(self) -> str:
+        """Sixteen hex digits that only an equal experiment shares: the name of its run."""
+        return self._digest(self.to_dict())
+
+    @cached_property
+    def cell(self) -> str:
+        """The id without seed and step size: what is averaged over seeds, with the best step size, in a table."""
+        return self._digest({k: v for k, v in self.to_dict().items() if k not in ("seed", "lr")})
+
+    def _digest(self, values: dict[str, Any]) -> str:
+        from gossamer import methods
+
+        values = {**values, "method": repr(methods.get(self.method)), "model": self.model_name}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    @cached_property
+    def label(self) -> str:
+        """The method's title, with those hyper-parameters that are not the usual ones."""
+        from gossamer import methods
+
+        method, rest = methods.get(self.method), self.method.partition(":")[2]
+        usual = type(method)().hyperparameters if rest else method.hyperparameters
+        changed = [f"{k}={v}" for k, v in method.hyperparameters.items() if v != usual.get(k)]
+        return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
+
+
+AUGMENTATIONS = ("usual", "erasing", "none")
+
+
+def checked_value(key: str, value: Any, source: str = "") -> Any:
+    """`value` as the type of the field `key`, or a sentence that names file, key and remedy."""
+    where = f"{source}: " if source else ""
+    keys = Experiment.keys()
+    if key not in keys:
+        raise GossamerError(f"{where}{unknown('key', key, keys)}")
+    wanted = keys[key]
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, wanted) and not isinstance(value, bool):
+        return value
+    kind = {int: "a whole number", float: "a number", str: "a word in quotes"}[wanted]
+    example = json.dumps(next(f.default for f in dataclasses.fields(Experiment) if f.name == key))
+    raise GossamerError(f"{where}{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")

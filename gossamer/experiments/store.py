@@ -1,0 +1,110 @@
+"""A run is a directory: what was asked, what was measured, where it got to, and whether it is done.
+
+    run.json          the experiment, its label, the graph, the partition, the environment
+    metrics.jsonl     one line of figures per evaluation
+    checkpoints/      what is needed to go on; removed when the run is done
+    done.json         the marker: done or diverged, and why; a run without it is unfinished
+
+Every file is written beside its place and then renamed, so a directory is never half of anything.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import GossamerError
+from gossamer.experiments.experiment import Experiment
+from gossamer.files import write_text
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run on disk, read when something of it is asked for."""
+
+    directory: Path
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What run.json holds: experiment, label, cell, network, facts (graph, partition, sizes), environment."""
+        return read_json(self.directory / "run.json")
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What was asked."""
+        return Experiment.from_dict(self.about["experiment"], str(self.directory / "run.json"))
+
+    @property
+    def label(self) -> str:
+        """The method as tables and figures name it."""
+        return str(self.about["label"])
+
+    @property
+    def cell(self) -> str:
+        """What this run shares with those that differ from it in seed and step size only."""
+        return str(self.about["cell"])
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The figures of every evaluation so far, oldest first; a line that was cut off is left out."""
+        path = self.directory / "metrics.jsonl"
+        if not path.exists():
+            return []
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+        return rows
+
+    @cached_property
+    def outcome(self) -> dict[str, Any] | None:
+        """What done.json holds: status ("done", "diverged" or "failed"), reason, seconds; None while unfinished."""
+        path = self.directory / "done.json"
+        return read_json(path) if path.exists() else None
+
+    @property
+    def status(self) -> str:
+        """done, diverged, failed or unfinished."""
+        return str(self.outcome["status"]) if self.outcome else "unfinished"
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do: a failed run may be tried again, a diverged one would diverge again."""
+        return self.status in ("done", "diverged")
+
+
+def find_runs(*places: Path | str) -> list[StoredRun]:
+    """Every run in the given directories, each of which is a run or holds runs (at any depth), ordered by name."""
+    found = []
+    for place in map(Path, places):
+        if not place.is_dir():
+            raise GossamerError(f"There is no directory {place}; give one that holds runs.")
+        found += [StoredRun(path.parent) for path in sorted(place.rglob("run.json"))]
+    if not found:
+        raise GossamerError(f"No runs in {', '.join(map(str, places))}: a run is a directory with a run.json.")
+    return found
+
+
+def add_row(directory: Path, row: Row) -> None:
+    """Put a row into metrics.jsonl, in the place of any that a run before a crash left for the same round or later."""
+    rows = [r for r in StoredRun(directory).rows if r["round"] < row["round"]]
+    write_text(directory / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, row]))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON in one piece."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, or a sentence."""
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise GossamerError(f"Cannot read {path}: {error}; delete this run's directory to make it again.") from None
+    return value
