@@ -1,4 +1,4 @@
-"""The naive implementation again, where code tends to break: one node, two nodes, odd numbers of them, very many."""
+"""The reference implementation again, where code tends to break: one node, two nodes, odd numbers, very many."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gossamer import methods, topology
-from tests.methods.trajectories import Task, distance, library_run, naive_run
+from gossamer.testing.trajectories import Task, distance, library_run, reference_run
 
 ROUNDS = 12
 RATES = [0.03] * 4 + [0.0] + [0.05] * 4 + [0.005] * 3
@@ -27,7 +27,7 @@ ALL = (
 
 
 def gap(method: str, where: topology.Topology, task: Task, **hyperparameters: Any) -> float:
-    expected = naive_run(method, where, task, RATES[: task.rounds], **hyperparameters)
+    expected = reference_run(method, where, task, RATES[: task.rounds], **hyperparameters)
     actual = library_run(method, where, task, RATES[: task.rounds], **hyperparameters)
     return distance(actual, expected)
 
@@ -59,7 +59,7 @@ def test_each_round_uses_the_weights_of_its_own_turn(method: str, start: int) ->
     turned = topology.in_turn(graphs[start:] + graphs[:start])
     assert gap(method, turned, task) < 1e-10
     late = topology.in_turn(graphs[start + 1 :] + graphs[: start + 1])
-    assert distance(library_run(method, late, task, RATES), naive_run(method, turned, task, RATES)) > 1e-4
+    assert distance(library_run(method, late, task, RATES), reference_run(method, turned, task, RATES)) > 1e-4
 
 
 @pytest.mark.parametrize("name", ["star", "one-peer-exponential"])

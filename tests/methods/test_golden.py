@@ -1,4 +1,4 @@
-"""Every method follows the naive per-node implementation, on every kind of graph it accepts, to rounding."""
+"""Every method follows the reference implementation, node by node,, on every kind of graph it accepts, to rounding."""
 
 from functools import cache
 from typing import Any
@@ -9,9 +9,9 @@ import torch
 
 from gossamer import methods, topology
 from gossamer.errors import GossamerError
+from gossamer.testing import reference
+from gossamer.testing.trajectories import Task, distance, library_run, reference_run
 from gossamer.topology import Topology
-from tests.methods import naive
-from tests.methods.trajectories import Task, distance, library_run, naive_run
 
 TOLERANCE = 1e-10
 FLOAT32_TOLERANCE = 1e-4
@@ -125,12 +125,12 @@ def place(name: str) -> Topology:
 
 @cache
 def default_run(method: str, where: str) -> np.ndarray:
-    return naive_run(method, place(where), TASK, RATES)
+    return reference_run(method, place(where), TASK, RATES)
 
 
-def test_every_method_has_a_naive_twin() -> None:
+def test_every_method_has_a_twin_in_the_reference() -> None:
     ours = {name for name in methods.names() if methods.find(name).__module__.startswith("gossamer.")}
-    assert ours == set(naive.METHODS) == set(ACCEPTS) == set(COEFFICIENTS)
+    assert ours == set(reference.METHODS) == set(ACCEPTS) == set(COEFFICIENTS)
 
 
 def test_the_run_is_hard_enough() -> None:
@@ -152,7 +152,7 @@ def test_a_method_accepts_what_it_can_run_on_and_nothing_else(method: str, where
 
 
 @pytest.mark.parametrize(("method", "where"), PAIRS, ids=words)
-def test_library_follows_the_naive_implementation(method: str, where: str) -> None:
+def test_library_follows_the_reference_implementation(method: str, where: str) -> None:
     expected = default_run(method, where)
     actual = library_run(method, place(where), TASK, RATES)
     assert actual.shape == (50, 8, 4)
@@ -165,7 +165,7 @@ def test_library_follows_the_naive_implementation(method: str, where: str) -> No
 def test_hyperparameters_mean_the_same_to_both(method: str, hyperparameters: dict[str, Any], where: str) -> None:
     if where not in ACCEPTS[method]:
         where = "chain"
-    expected = naive_run(method, place(where), TASK, RATES, **hyperparameters)
+    expected = reference_run(method, place(where), TASK, RATES, **hyperparameters)
     actual = library_run(method, place(where), TASK, RATES, **hyperparameters)
     assert np.abs(expected).max() < 100
     assert distance(actual, expected) < TOLERANCE
@@ -177,7 +177,7 @@ def test_hyperparameters_mean_the_same_to_both(method: str, hyperparameters: dic
 @pytest.mark.parametrize("method", ["gradient-tracking", "momentum-tracking"])
 def test_both_starts_of_tracking_and_the_correction_c(method: str, where: str, init: str) -> None:
     expected_c, actual_c = [], []
-    expected = naive_run(
+    expected = reference_run(
         method,
         place(where),
         TASK,
@@ -217,7 +217,7 @@ def test_step_sizes_and_coefficients_may_be_tensors(method: str, switch: dict[st
     numbers: list[dict[str, Any]] = [{name: v[k] for name, v in coefficients.items()} for k in range(len(FACTORS))]
     tensors: dict[str, Any] = {name: torch.tensor(v, dtype=torch.float64) for name, v in coefficients.items()}
     alone = [
-        naive_run(
+        reference_run(
             method,
             place(where),
             WIDE_TASK.coordinate(k),

@@ -1,4 +1,4 @@
-"""The same run twice: by the naive per-node implementation and by the library."""
+"""The same run twice: by the reference implementation, node by node, and by the library."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gossamer import methods
 from gossamer.network import SimulatedNetwork
+from gossamer.testing import reference
 from gossamer.topology import Topology
-from tests.methods import naive
 
 Array = NDArray[np.float64]
 
@@ -67,12 +67,12 @@ class Task:
         return lambda r, x: curvature * x - pull + noise[r] + self.weight_decay * x
 
 
-def world(topology: Topology) -> naive.World:
-    """What the naive implementation needs to know of a topology, in dictionaries."""
+def world(topology: Topology) -> reference.World:
+    """What the reference implementation needs to know of a topology, in dictionaries."""
 
-    def weights(r: int) -> naive.Weights:
+    def weights(r: int) -> reference.Weights:
         mixing = topology.at(r)
-        rows: naive.Weights = {}
+        rows: reference.Weights = {}
         for i in range(topology.n):
             stored = range(int(mixing.indptr[i]), int(mixing.indptr[i + 1]))
             rows[i] = {int(mixing.indices[k]): float(mixing.values[k]) for k in stored}
@@ -83,10 +83,10 @@ def world(topology: Topology) -> naive.World:
         for i, j in topology.graph.edges.tolist():
             neighbours[i].add(j)
             neighbours[j].add(i)
-    return naive.World(list(range(topology.n)), weights, neighbours)
+    return reference.World(list(range(topology.n)), weights, neighbours)
 
 
-def naive_run(
+def reference_run(
     name: str,
     topology: Topology,
     task: Task,
@@ -95,7 +95,7 @@ def naive_run(
     **hyperparameters: Any,
 ) -> Array:
     """x after every round, [rounds, N, d], node by node."""
-    method = naive.METHODS[name](world(topology), task.start, **hyperparameters)
+    method = reference.METHODS[name](world(topology), task.start, **hyperparameters)
     trajectory = []
     for r, eta in enumerate(rates):
         g = {i: task.gradient(i, r, method.x[i]) for i in method.nodes}
