@@ -3,17 +3,24 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from gossamer.experiments.store import StoredRun
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", figures: bool = True) -> None:
-    """A table whose first column is text and whose others are figures, or text too."""
+
+def print_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", figures: bool = True, text: int = 1
+) -> None:
+    """A table whose first `text` columns are text and whose others are figures, or text too."""
     table = Table(caption=caption, caption_justify="left", box=None, pad_edge=False, header_style="bold")
     for k, title in enumerate(head):
-        table.add_column(title, justify="left" if k == 0 or not figures else "right", no_wrap=True)
+        table.add_column(title, justify="left" if k < text or not figures else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False).print(table)
@@ -22,3 +29,81 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str
 def print_json(value: Any) -> None:
     """JSON for other programs."""
     print(json.dumps(value, indent=1))
+
+
+def print_run(run: "StoredRun", as_json: bool = False) -> None:
+    """What a run was, how it ended and its last figures."""
+    if as_json:
+        about = {key: run.about[key] for key in ("id", "label", "network", "experiment")}
+        outcome = run.outcome or {"status": run.status}
+        print_json({**about, "directory": str(run.directory), "outcome": outcome, "rows": run.rows})
+        return
+    e = run.experiment
+    length = f"{e.rounds} rounds" if e.rounds else f"{e.epochs:g} epochs"
+    print(
+        f"{run.label} on {e.dataset}, {e.nodes} nodes ({run.about['network']}), {e.partition}, {e.topology}, "
+        f"step size {e.lr:g}, {length}, seed {e.seed}: {run.status}"
+    )
+    if run.outcome and "reason" in run.outcome:
+        print(run.outcome["reason"])
+    if run.rows:
+        shown = [f"{100 * run.rows[-1][key]:.1f} %" for key in _PERCENTAGES if key in run.rows[-1]]
+        titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
+        print_table(["round", *titles, "consensus distance"], [_figures(run.rows[-1], shown)])
+    print(f"run: {run.directory}")
+
+
+_PERCENTAGES = {
+    "accuracy": "accuracy",
+    "accuracy_min": "worst node",
+    "accuracy_max": "best node",
+    "averaged_accuracy": "averaged model",
+    "validation_accuracy": "validation",
+}
+
+
+def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
+    return [str(row["round"]), *percentages, f"{row['consensus_distance']:.2g}"]
+
+
+def print_ranking(runs: Sequence["StoredRun"], as_json: bool = False, report: Path | None = None) -> None:
+    """Methods from best to worst, each with its best step size, mean ± standard deviation over seeds."""
+    from gossamer.experiments.selection import ranked, select
+
+    cells = ranked(select(runs))
+    if as_json:
+        print_json({"ranking": [c.to_dict() for c in cells], "report": report and str(report)})
+        return
+    rows = []
+    for place, c in enumerate(cells, start=1):
+        last = [run.rows[-1] for run in c.runs]
+        rows.append(
+            [
+                str(place),
+                c.label,
+                _accuracy(c.mean, c.std),
+                *([_percent(min(r["accuracy_min"] for r in last))] if last else ["-"]),
+                *([_percent(fmean(r["averaged_accuracy"] for r in last))] if last else ["-"]),
+                f"{c.lr:g}" if c.lr is not None else "-",
+                str(c.seeds),
+            ]
+        )
+    head = ["", "method", "accuracy", "worst node", "averaged model", "step size", "seeds"]
+    print_table(head, rows, caption="test accuracy: mean over the nodes of each node's own model", text=2)
+    notes = [w for c in cells for w in c.warnings if len(c.candidates) > 1 or c.mean is None]
+    if len(cells) > 1 and all(len(c.candidates) == 1 for c in cells):
+        notes.append("every method was run with one step size only; another may suit it better (--lrs tries several).")
+    for note in dict.fromkeys(notes):
+        print(f"note: {note}")
+    if report:
+        print(f"report: {report}")
+
+
+def _accuracy(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "diverged"
+    return _percent(mean) if std is None else f"{100 * mean:.1f} ± {100 * std:.1f} %"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _processor() -> str:
     """The processor's name, where the system tells it."""
     try:
@@ -36,6 +38,7 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
+@cache
 def _commit() -> str | None:
     """The git commit of the working directory, marked with + if files differ from it; None without git."""
     try:

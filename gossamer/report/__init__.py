@@ -1,1 +1,5 @@
 """Tables, figures and the one-file HTML report."""
+
+from gossamer.report.write import check_report, write_figures, write_report, write_tables
+
+__all__ = ["check_report", "write_figures", "write_report", "write_tables"]

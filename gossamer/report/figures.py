@@ -35,18 +35,19 @@ def save_figure(figure: "Figure", stem: Path) -> list[Path]:
 
 
 def render(figure: "Figure", target: Path | StringIO, format: str) -> None:
-    """Write a figure as "png" or "svg"; the same figure gives the same bytes."""
-    with _matplotlib().rc_context({"svg.hashsalt": "gossamer"}):
-        figure.savefig(target, format=format, dpi=160, metadata={"Date": None} if format == "svg" else {})
+    """Write a figure as "png", "svg" or "pdf"; the same figure gives the same bytes."""
+    undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with load_matplotlib().rc_context({"svg.hashsalt": "gossamer", "pdf.fonttype": 42}):
+        figure.savefig(target, format=format, dpi=160, metadata=undated.get(format, {}))
 
 
 def check_matplotlib() -> None:
     """Refuse to begin work whose figures could not be drawn."""
-    _matplotlib()
+    load_matplotlib()
 
 
 def _panels(result: SyntheticResult, upto: int, smooth: int) -> "Figure":
-    matplotlib = _matplotlib()
+    matplotlib = load_matplotlib()
     zetas = result.config.zeta2
     with matplotlib.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure: Figure = matplotlib.figure.Figure(figsize=(3.4 * len(zetas) + 1.6, 3.3), layout="constrained")
@@ -73,7 +74,7 @@ def _smoothed(points: list[tuple[int, float]], width: int) -> list[tuple[int, fl
     return [(r, sum(w) / len(w)) for (r, _), w in zip(points, windows, strict=True)]
 
 
-def _matplotlib() -> Any:
+def load_matplotlib() -> Any:
     """Without pyplot, which would take over the windows of the program that calls us."""
     try:
         import matplotlib.figure

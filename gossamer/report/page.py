@@ -18,7 +18,7 @@ body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 62rem; background: 
 h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; }
 p.lead, .note { color: var(--soft); }
 figure { margin: 1rem 0; overflow-x: auto; background: #fff; border-radius: .4rem; }
-figure svg { width: 100%; min-width: 38rem; height: auto; display: block; }
+figure > svg { width: 100%; min-width: 38rem; height: auto; display: block; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } tr.best td { font-weight: 650; }
@@ -28,12 +28,12 @@ code, pre { font-family: ui-monospace, monospace; font-size: .9rem; } pre { over
 """
 
 
-def page(title: str, lead: str, sections: Sequence[str]) -> str:
-    """The whole page. `sections` are pieces of HTML, made by the functions below."""
+def page(title: str, lead: str, sections: Sequence[str], style: str = "") -> str:
+    """The whole page. `sections` are pieces of HTML, made by the functions below; `style` adds to the style sheet."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{style}</style></head>\n"
         f'<body><h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
         + "\n".join(sections)
         + "\n</body></html>\n"

@@ -1,23 +1,117 @@
-"""How a method looks, the same in every figure."""
+"""How a method looks: the same colour, dashes and marker in every figure, in print, on light and on dark pages."""
 
-from gossamer.methods import BUILT_IN
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
 
-# Okabe and Ito's palette: told apart by colour-blind readers and in grey print.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9", "#8C564B")
-_ORDER = ("dsgd", "dsgdm", "gradient-tracking", "qg-dsgdm", "decentlam", "momentum-tracking")
+# Okabe and Ito's palette without black and yellow, which vanish on dark and on light pages, and a grey: told apart by
+# colour-blind readers.
+SKY, BLUE, PINK, ORANGE, GREEN, VERMILION = "#56B4E9", "#0072B2", "#CC79A7", "#E69F00", "#009E73", "#D55E00"
+GREY = "#7F7F7F"
+_COLOURS = (SKY, BLUE, PINK, ORANGE, GREEN, VERMILION, GREY)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A line's colour, dashes ("solid", "dash", "dot" or "dashdot"), marker (plotly's name) and width in points."""
+
+    colour: str
+    dash: str
+    marker: str
+    width: float = 1.5
+
+
+BUILT_IN = {
+    "dsgd": Look(SKY, "solid", "circle"),
+    "dsgdm": Look(BLUE, "solid", "square"),
+    "qg-dsgdm": Look(PINK, "solid", "diamond"),
+    "decentlam": Look(ORANGE, "solid", "triangle-up"),
+    "gradient-tracking": Look(GREEN, "solid", "triangle-down"),
+    "momentum-tracking": Look(VERMILION, "solid", "star", 2.6),
+    "abm": Look(GREEN, "dash", "cross"),
+    "gtadam": Look(PINK, "dash", "x"),
+    "d2": Look(ORANGE, "dash", "pentagon"),
+    "relaysum": Look(SKY, "dash", "hexagon"),
+    "relaysum-m": Look(BLUE, "dash", "triangle-left"),
+    "all-reduce-sgdm": Look(GREY, "solid", "triangle-right"),
+}
+"""The methods that come with Gossamer, in their usual form."""
+
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon", "hexagon")
+_FREE = tuple(
+    Look(colour, dash, _MARKERS[(k + shift) % len(_MARKERS)])
+    for dash, shift in (("dashdot", 0), ("dot", 4))
+    for k, colour in enumerate(_COLOURS)
+)
+"""What is left for methods of the user's own and for other hyper-parameters."""
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name: the fixed one of a built-in method, for others one that follows from the name.
+
+    Where two names would share a look, the later one in the alphabet takes the next that is free, if possible in a
+    colour that nobody has yet.
+    """
+    wanted = list(dict.fromkeys(names))
+    chosen = {name: BUILT_IN[name] for name in wanted if name in BUILT_IN}
+    for name in sorted(set(wanted) - set(chosen)):
+        start = crc32(name.encode()) % len(_FREE)
+        order = _FREE[start:] + _FREE[:start]
+        taken = set(chosen.values())
+        colours = {look.colour for look in taken}
+        free = [look for look in order if look not in taken]
+        chosen[name] = next((look for look in free if look.colour not in colours), (free or order)[0])
+    return {name: chosen[name] for name in wanted}
+
+
+MARKER_PATHS = {
+    "circle": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0Z",
+    "square": "M-3.2,-3.2H3.2V3.2H-3.2Z",
+    "diamond": "M0,-4.5L4.5,0L0,4.5L-4.5,0Z",
+    "triangle-up": "M0,-4.5L4.3,3H-4.3Z",
+    "triangle-down": "M0,4.5L4.3,-3H-4.3Z",
+    "triangle-left": "M-4.5,0L3,-4.3V4.3Z",
+    "triangle-right": "M4.5,0L-3,-4.3V4.3Z",
+    "cross": "M-4,-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
+    "x": "M-3.8,-2L-2,-3.8L0,-1.8L2,-3.8L3.8,-2L1.8,0L3.8,2L2,3.8L0,1.8L-2,3.8L-3.8,2L-1.8,0Z",
+    "pentagon": "M0,-4.2L4,-1.3L2.5,3.4H-2.5L-4,-1.3Z",
+    "hexagon": "M0,-4.2L3.6,-2.1V2.1L0,4.2L-3.6,2.1V-2.1Z",
+    "star": "M0,-5.5L1.4,-1.8L5.3,-1.7L2.2,0.7L3.3,4.5L0,2.3L-3.3,4.5L-2.2,0.7L-5.3,-1.7L-1.4,-1.8Z",
+}
+"""Every marker as an SVG path around the origin, for the legends of the page."""
 
 
 def line_style(method: str) -> dict[str, object]:
-    """Matplotlib's colour, dashes and width for a method; Momentum Tracking stands out."""
-    rank = _ORDER.index(method) if method in _ORDER else len(_ORDER) + _other_rank(method)
+    """Matplotlib's colour, dashes, width and depth for a method; Momentum Tracking stands out."""
+    return matplotlib_line(looks([method])[method])
+
+
+def matplotlib_line(look: Look) -> dict[str, Any]:
+    """The arguments of matplotlib's `plot`."""
+    dashes = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
     return {
-        "color": _COLOURS[rank % len(_COLOURS)],
-        "linestyle": "-" if rank < len(_COLOURS) else "--",
-        "linewidth": 2.2 if method == "momentum-tracking" else 1.2,
-        "zorder": 3 if method == "momentum-tracking" else 2,
+        "color": look.colour,
+        "linestyle": dashes[look.dash],
+        "linewidth": 0.85 * look.width,
+        "zorder": 3 if look.width > 2 else 2,
     }
 
 
-def _other_rank(method: str) -> int:
-    others = [m for m in BUILT_IN if m not in _ORDER]
-    return others.index(method) if method in others else len(others) + sum(map(ord, method)) % len(_COLOURS)
+def matplotlib_marker(look: Look) -> str:
+    """Matplotlib's letter for a marker."""
+    letters = {
+        "circle": "o",
+        "square": "s",
+        "diamond": "D",
+        "triangle-up": "^",
+        "triangle-down": "v",
+        "triangle-left": "<",
+        "triangle-right": ">",
+        "cross": "P",
+        "x": "X",
+        "pentagon": "p",
+        "hexagon": "h",
+        "star": "*",
+    }
+    return letters[look.marker]

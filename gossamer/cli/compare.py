@@ -1,0 +1,89 @@
+"""`gossamer compare`: several methods on the same data, graph and seeds."""
+
+import shlex
+import sys
+from pathlib import Path
+
+from gossamer.cli.flags import Given, Load, Settings
+
+PAPER_METHODS = "dsgd,dsgdm,gradient-tracking,qg-dsgdm,decentlam,momentum-tracking"
+
+
+def compare(
+    file: Path | None = None,
+    *,
+    methods: str = PAPER_METHODS,
+    seeds: str = "",
+    lrs: str = "",
+    settings: Settings = Given(),  # noqa: B008 - immutable
+    out: Path = Path("out/compare"),
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    load: Load = (),
+    json: bool = False,
+) -> None:
+    """Compare methods on the same data, graph and seeds; ends with the ranking and a report.
+
+    A comparison that was stopped goes on where it stopped. Methods that need another graph than the others are refused
+    with the remedy; `gossamer sweep` can give each its own.
+
+    Example: gossamer compare --methods dsgdm,momentum-tracking --partition k-class:k=2 --lr 0.1 --seeds 0,1,2
+
+    Parameters
+    ----------
+    file
+        TOML file with any of the settings below; options given here win over it.
+    methods
+        Methods separated by commas. One with parameters: "momentum-tracking:beta=0.5". More than one parameter: use a
+        sweep file.
+    seeds
+        Seeds separated by commas, such as 0,1,2; the table shows mean ± standard deviation over them.
+    lrs
+        Step sizes separated by commas; every method gets the one with the best validation accuracy.
+    out
+        Directory of the runs and of report.html.
+    data_dir
+        Directory to look for datasets in first.
+    workers
+        Threads that share the nodes; one per core by default. The result does not depend on it.
+    load
+        Python file that defines methods of your own; may be repeated.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer.cli.flags import load_python
+    from gossamer.cli.live import live_table
+    from gossamer.cli.show import print_ranking
+    from gossamer.experiments.grid import Grid, read_grid
+    from gossamer.experiments.training import Execution, train
+    from gossamer.report import check_report, write_report
+
+    load_python(load)
+    axes = {**settings.given, "method": _words(methods)}
+    if seeds:
+        axes["seed"] = _numbers("seeds", seeds)
+    if lrs:
+        axes["lr"] = _numbers("lrs", lrs)
+    grid = read_grid(file, **axes) if file else Grid.from_dict(axes)
+    page = out / "report.html"
+    check_report(page)
+    runs = []
+    with live_table(grid.experiments) as watch:
+        for experiment in grid.experiments:
+            execution = Execution(data_dir=data_dir, workers=workers, progress=False, callbacks=[watch(experiment)])
+            runs.append(train(experiment, out / "runs" / experiment.id, execution))
+    write_report(runs, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
+    print_ranking(runs, json, report=page)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    from gossamer.errors import GossamerError
+
+    try:
+        return [float(word) for word in _words(text)]
+    except ValueError:
+        raise GossamerError(f"{name} must be numbers separated by commas, not '{text}'.") from None

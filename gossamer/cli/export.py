@@ -1,0 +1,34 @@
+"""`gossamer export`: runs as a table for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def export(
+    *places: Path,
+    output: Annotated[Path, Parameter(name=("--output", "-o"))] = Path("runs.csv"),
+    curves: bool = False,
+) -> None:
+    """Write one line per run (settings, status, last figures) as CSV or Parquet.
+
+    Example: gossamer export runs/tables -o runs.csv
+
+    Parameters
+    ----------
+    places
+        Directories that hold runs, at any depth; runs/ by default.
+    output
+        The file; its name ends in .csv or .parquet.
+    curves
+        One line per evaluation of every run instead.
+    """
+    from gossamer.experiments.export import check_format, curve_rows, run_rows, write_table
+    from gossamer.files import check_writable
+
+    check_format(output)
+    check_writable(output)
+    rows = (curve_rows if curves else run_rows)(places or (Path("runs"),))
+    write_table(rows, output)
+    print(f"{output}: {len(rows)} lines")

@@ -1,0 +1,336 @@
+"""`gossamer paper`: the paper's tables and figures, measured here."""
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from gossamer.experiments.paper.plan import Plan
+    from gossamer.experiments.paper.recipes import Recipe, Scale
+    from gossamer.experiments.paper.verdict import Line, Panel, Verdict
+
+paper = App(name="paper", help="Reproduce the paper's tables and figures. Example: gossamer paper table2 --scale smoke")
+
+Only = Annotated[tuple[str, ...], Parameter(negative=(), consume_multiple=True)]
+
+
+@paper.command(name="list")
+def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
+    """Every table and figure: what it is, how many runs it takes at each scale, whether its data is here.
+
+    Parameters
+    ----------
+    data_dir
+        Directory to look for datasets in first.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer.cli.show import print_json, print_table
+    from gossamer.data import status
+    from gossamer.experiments.paper import recipes
+
+    here = {s.name for s in status(data_dir) if s.folder is not None}
+    entries: list[dict[str, Any]] = []
+    for name in recipes.names():
+        datasets = recipes.datasets(name)
+        entries.append(
+            {
+                "item": name,
+                "title": recipes.about(name).title,
+                "datasets": datasets,
+                "missing": [d for d in datasets if d not in here],
+                "runs": {scale: recipes.count(name, scale) for scale in recipes.SCALES},
+            }
+        )
+    if json:
+        print_json(entries)
+        return
+    rows = []
+    for e in entries:
+        state = "here" if not e["missing"] else "missing" if e["missing"] == e["datasets"] else "in part"
+        rows.append([e["item"], e["title"].partition(": ")[2], *map(str, e["runs"].values()), state])
+    print_table(["item", "title", *recipes.SCALES, "data"], rows, figures=False)
+    print("Runs at each scale. gossamer paper show ITEM prints the recipe, gossamer paper ITEM carries it out.")
+
+
+@paper.command
+def show(item: str) -> None:
+    """Print the recipe: a TOML file with the paper's setting and what the smaller scales change.
+
+    Parameters
+    ----------
+    item
+        A table or figure, such as table2; gossamer paper list names all.
+    """
+    from gossamer.experiments.paper import recipes
+
+    print(recipes.text(item), end="")
+
+
+@paper.default
+def reproduce(
+    item: str,
+    *,
+    scale: Literal["full", "quick", "smoke"] | None = None,
+    only: Only = (),
+    lrs: str = "",
+    seeds: str = "",
+    out: Path | None = None,
+    runs: Path | None = None,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    existing: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Carry out a table or figure of the paper and set what was measured beside what the paper printed.
+
+    What was stopped goes on where it stopped, and nothing is made twice.
+
+    Example: gossamer paper table2 --scale quick --only dataset=fashion-mnist k=4 --seeds 0,1,2
+
+    Parameters
+    ----------
+    item
+        A table or figure, such as table2; gossamer paper list names all.
+    scale
+        full: the paper's setting; quick: few epochs, one step size, one seed; smoke: a few rounds on few nodes, with
+        small stand-ins for missing data and for deep models. Without it: full for synthetic, quick for the rest.
+    only
+        Restrict to dataset=..., k=..., alpha=..., method=... or any key of the recipe; several values by commas.
+    lrs
+        Step sizes in place of the recipe's, separated by commas; every method gets its best by validation accuracy.
+    seeds
+        Seeds in place of the recipe's, separated by commas.
+    out
+        Directory of report.html and measured.json; by default out/paper/ITEM.
+    runs
+        Directory of the runs; by default runs in OUT. Items that share it share their runs, as Figure 1 does Table 2's.
+    jobs
+        Runs at the same time.
+    data_dir
+        Directory to look for datasets in first.
+    existing
+        Make no runs: report on those that are there.
+    dry_run
+        Only say which runs there are and which are left to make.
+    json
+        Print JSON instead of tables.
+    """
+    from gossamer.experiments.paper import recipes
+
+    recipe = recipes.about(item)
+    out = out or Path("out") / "paper" / item
+    if item == recipes.SYNTHETIC:
+        _refuse({"--only": only, "--lrs": lrs, "--seeds": seeds, "--runs": runs, "--existing": existing})
+        _synthetic(scale or "full", out, dry_run, json)
+        return
+    scale = scale or "quick"
+    plan = _plan(item, scale, only, lrs, seeds, data_dir, need_data=not (existing or dry_run))
+    runs = runs or out / "runs"
+    _announce(recipe, scale, plan, runs)
+    if dry_run:
+        _print_plan(plan, runs, json)
+        return
+    failed = 0 if existing else _make(plan, out, runs, jobs, data_dir, item)
+    _conclude(recipe, scale, plan, out, runs, json)
+    if failed:
+        sys.exit(1)
+
+
+def _plan(
+    item: str, scale: "Scale", only: Sequence[str], lrs: str, seeds: str, data_dir: Path | None, need_data: bool
+) -> "Plan":
+    from gossamer.experiments.paper import plan, recipes
+
+    grid = recipes.read(item, scale, lrs=_numbers("lrs", lrs, float), seeds=_numbers("seeds", seeds, int))
+    wanted = _wanted(only)
+    if wanted:
+        grid = plan.only(grid, wanted)
+    return plan.plan(grid, scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
+
+
+def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
+    """On standard error, so that standard output is the result alone."""
+    count = len(plan.experiments)
+    print(f"{recipe.title}. Scale {scale}: {count} run{'s' if count != 1 else ''} in {runs}", file=sys.stderr)
+    for note in plan.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
+    """Make the runs that are left; how many failed."""
+    from gossamer.experiments.sweep import run_sweep
+    from gossamer.files import check_writable
+    from gossamer.progress import progress_bar
+    from gossamer.report import check_report
+
+    check_report(out / "report.html")
+    check_writable(out / "measured.json")
+    with progress_bar(item) as advance:
+        outcome = run_sweep(plan.experiments, runs, jobs=jobs, data_dir=data_dir, on_progress=advance)
+    print(outcome.sentence, file=sys.stderr)
+    return outcome.failed
+
+
+def _conclude(recipe: "Recipe", scale: str, plan: "Plan", out: Path, runs: Path, as_json: bool) -> None:
+    """Select, judge, write report and measured.json, print."""
+    from gossamer.cli.show import print_json
+    from gossamer.errors import GossamerError
+    from gossamer.experiments.environment import environment
+    from gossamer.experiments.paper.verdict import judge
+    from gossamer.experiments.selection import select
+    from gossamer.experiments.store import StoredRun, write_json
+    from gossamer.report import write_figures, write_report
+
+    stored = [StoredRun(runs / e.id) for e in plan.experiments if (runs / e.id / "run.json").exists()]
+    if not any(run.rows for run in stored):
+        reasons = [str(run.outcome["reason"]) for run in stored if run.outcome and "reason" in run.outcome]
+        raise GossamerError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
+    cells = select(stored)
+    verdict = judge(recipe, plan.planned, cells)
+    title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
+    command = shlex.join(["gossamer", *sys.argv[1:]])
+    report = write_report(stored, out / "report.html", title=title, command=command)
+    figures = write_figures(stored, out / "figures") if recipe.name.startswith("figure") else []
+    measured = {
+        "item": recipe.name,
+        "title": recipe.title,
+        "scale": scale,
+        "notes": plan.notes,
+        "command": command,
+        **verdict.to_json(),
+        "cells": [cell.to_dict() for cell in cells],
+        "environment": environment(),
+    }
+    write_json(out / "measured.json", measured)
+    if as_json:
+        print_json(measured)
+        return
+    _print_verdict(verdict, plan.notes)
+    print(f"measured: {out / 'measured.json'}")
+    if figures:
+        print(f"figures: {out / 'figures'}{os.sep}")
+    print(f"report: {report}")
+
+
+def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
+    for panel in [*verdict.panels, *verdict.averages]:
+        _print_panel(panel)
+    for note in notes:
+        print(f"note: {note}")
+    for warning in verdict.warnings:
+        print(f"warning: {warning}")
+    print(verdict.sentence)
+
+
+def _print_panel(panel: "Panel") -> None:
+    from gossamer.cli.show import print_table
+
+    print(panel.title)
+    head = ["method", "measured", "paper", "difference", "step size", "seeds"]
+    print_table(head, [_row(line) for line in panel.lines])
+    print(f"{panel.ranking.sentence}\n")
+
+
+def _row(line: "Line") -> list[str]:
+    measured = "diverged" if line.diverged else _accuracy(line.mean, line.std)
+    return [
+        line.label,
+        measured,
+        _accuracy(line.paper_mean, line.paper_std),
+        "–" if line.difference is None else f"{line.difference:+.1f}".replace("-", "−"),
+        "–" if line.lr is None else f"{line.lr:g}",
+        str(line.seeds),
+    ]
+
+
+def _accuracy(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "–"
+    return f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.2f}"
+
+
+def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
+    from gossamer.cli.show import print_json, print_table
+    from gossamer.experiments.store import StoredRun
+
+    found = [(e, StoredRun(runs / e.id)) for e in plan.experiments]
+    states = [run.status if (runs / e.id / "run.json").exists() else "to make" for e, run in found]
+    if as_json:
+        entries = [
+            {"id": e.id, "status": s, "experiment": e.to_dict()} for (e, _), s in zip(found, states, strict=True)
+        ]
+        print_json({"notes": plan.notes, "runs": entries})
+        return
+    rows = [
+        [e.id, e.label, e.dataset, e.model_name, e.partition, e.topology, f"{e.lr:g}", str(e.seed), state]
+        for (e, _), state in zip(found, states, strict=True)
+    ]
+    head = ["run", "method", "dataset", "model", "partition", "graph", "step size", "seed", "status"]
+    print_table(head, rows, figures=False)
+
+
+def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
+    """The same code as `gossamer synthetic`, with the recipe's settings."""
+    from gossamer.cli.synthetic import synthetic
+    from gossamer.experiments.paper import recipes
+
+    values: dict[str, Any] = recipes.settings(recipes.SYNTHETIC, scale)
+    settings = {key: value for key, value in values.items() if key not in ("title", "description")}
+    settings["zeta2"] = ",".join(f"{z:g}" for z in settings["zeta2"])
+    if dry_run:
+        options = " ".join(f"--{key} {value}" for key, value in settings.items())
+        print(f"gossamer synthetic {options} --out {shlex.quote(str(out))}")
+        return
+    measured = out / "measured.json"
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        synthetic(**settings, out=out, json=measured)
+    if as_json:
+        print(measured.read_text(encoding="utf-8"), end="")
+    else:
+        print(f"measured: {measured}")
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    from gossamer.errors import GossamerError
+
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise GossamerError(
+            f"The synthetic experiment trains nothing, so {given[0]} means nothing to it; gossamer synthetic has "
+            "options for everything that it can vary."
+        )
+
+
+def _wanted(only: Sequence[str]) -> dict[str, list[str]]:
+    """["k=4,10", "method=dsgd"] as {"k": ["4", "10"], "method": ["dsgd"]}."""
+    from gossamer.errors import GossamerError
+
+    wanted: dict[str, list[str]] = {}
+    for text in only:
+        key = ""
+        for part in filter(None, map(str.strip, text.split(","))):
+            name, equals, value = part.partition("=")
+            if equals and ":" not in name:
+                key, part = name.strip(), value.strip()
+            if not key or not part:
+                raise GossamerError(f"--only needs key=value, such as dataset=cifar-10 or k=4, not '{text}'.")
+            wanted.setdefault(key, []).append(part)
+    return wanted
+
+
+def _numbers(name: str, text: str, kind: type[Any]) -> list[Any]:
+    from gossamer.errors import GossamerError
+
+    try:
+        return [kind(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        wanted = "whole numbers" if kind is int else "numbers"
+        raise GossamerError(f"--{name} needs {wanted} separated by commas, not '{text}'.") from None

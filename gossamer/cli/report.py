@@ -1,0 +1,49 @@
+"""`gossamer report`: stored runs as a page, as figures and as tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def report(
+    *runs: Path,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])] = Path("report.html"),
+    figures: Path | None = None,
+    tables: Path | None = None,
+    title: str = "",
+) -> None:
+    """Compare stored runs in one HTML file that opens without a network. Unfinished runs are said so.
+
+    Example: gossamer report runs/ -o report.html --figures paper/figures --tables paper/tables
+
+    Parameters
+    ----------
+    runs
+        Directories of runs, or directories that hold them at any depth.
+    out
+        The HTML file.
+    figures
+        Directory for the same charts as PNG, SVG and PDF in a paper's style.
+    tables
+        Directory for the tables as Markdown, LaTeX (booktabs) and CSV.
+    title
+        The title of the page.
+    """
+    from gossamer.errors import GossamerError
+    from gossamer.experiments.store import find_runs
+    from gossamer.report import check_report, write_figures, write_report, write_tables
+    from gossamer.report.figures import check_matplotlib
+
+    if not runs:
+        raise GossamerError("There is nothing to report on; give directories of runs, as in: gossamer report runs/.")
+    found = find_runs(*runs)
+    check_report(out)
+    if figures is not None:
+        check_matplotlib()
+    page = write_report(found, out, **({"title": title} if title else {}))
+    print(f"report: {page} ({len(found)} run{'s' if len(found) > 1 else ''})")
+    if figures is not None:
+        print(f"figures: {len(write_figures(found, figures))} files in {figures}")
+    if tables is not None:
+        print(f"tables: {len(write_tables(found, tables))} files in {tables}")

@@ -1,0 +1,69 @@
+"""`gossamer run`: one training."""
+
+import os
+from pathlib import Path
+
+from gossamer.cli.flags import Given, Load, Settings
+
+
+def run(
+    file: Path | None = None,
+    *,
+    settings: Settings = Given(),  # noqa: B008 - immutable
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    logger: str = "",
+    load: Load = (),
+    json: bool = False,
+) -> None:
+    """Train one model across the nodes. A run that was stopped goes on where it stopped.
+
+    Simulates all nodes on this machine. Under torchrun it runs on real processes, one node each:
+    torchrun --nproc-per-node 8 -m gossamer run experiment.toml
+
+    Example: gossamer run experiment.toml --method dsgdm --lr 0.05
+
+    Parameters
+    ----------
+    file
+        TOML file with any of the settings below; options given here win over it.
+    out
+        Directory of the run; by default runs/ and a name made of the settings.
+    data_dir
+        Directory to look for datasets in first.
+    workers
+        Threads that share the nodes; one per core by default. The result does not depend on it.
+    device
+        cpu, cuda or mps.
+    logger
+        Also log to tensorboard, wandb or both (separated by a comma).
+    load
+        Python file that defines methods of your own; may be repeated.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer.cli.flags import load_python
+    from gossamer.cli.show import print_run
+    from gossamer.experiments.experiment import Experiment
+    from gossamer.experiments.grid import read_experiment
+    from gossamer.experiments.loggers import check_loggers, logging_to
+    from gossamer.experiments.training import Execution, train
+
+    load_python(load)
+    experiment = read_experiment(file, **settings.given) if file else Experiment(**settings.given)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from gossamer.experiments.processes import train_here
+
+        finished = train_here(experiment, out, data_dir)
+        if finished is not None:
+            print_run(finished, json)
+        return
+    directory = out or Path("runs") / experiment.id
+    names = [name.strip() for name in logger.split(",") if name.strip()]
+    check_loggers(names)
+    with logging_to(names, directory, experiment, project="gossamer") as loggers:
+        execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=loggers)
+        finished = train(experiment, directory, execution)
+    print_run(finished, json)

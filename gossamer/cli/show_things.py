@@ -1,0 +1,186 @@
+"""`gossamer show`: a graph, a partition, a method or a run, in words and in a drawing."""
+
+from pathlib import Path
+
+from cyclopts import App
+
+from gossamer.cli.whole import Whole
+
+show = App(name="show", help="Look at a graph, a partition, a method or a run. Example: gossamer show topology ring")
+
+
+@show.command
+def topology(
+    spec: str,
+    *,
+    nodes: Whole = 8,
+    weights: str = "metropolis",
+    seed: Whole = 0,
+    plot: Path | None = None,
+    json: bool = False,
+) -> None:
+    """A graph: its size, how fast it mixes, and which methods can use it.
+
+    Example: gossamer show topology random-regular:degree=4 --nodes 16 --plot graph.png
+
+    Parameters
+    ----------
+    spec
+        The graph: ring, hypercube, random-regular:degree=4, one-peer-exponential, file:graph.txt, ...
+    nodes
+        Number of nodes.
+    weights
+        Mixing weights: metropolis, uniform, lazy or fastest.
+    seed
+        Seed of random graphs.
+    plot
+        File for a drawing: .png, .svg or .pdf.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer import methods
+    from gossamer import topology as graphs
+    from gossamer.cli.show import print_json, print_table
+    from gossamer.errors import GossamerError
+
+    named = spec.startswith(("file:", "matrix:"))
+    graph = graphs.get(spec, None if named else nodes, weights=weights, seed=seed)
+    refusals = {}
+    for name in methods.BUILT_IN:
+        try:
+            methods.get(name).check(graph)
+        except GossamerError as error:
+            refusals[name] = str(error)
+    facts = {
+        "nodes": graph.n,
+        "degree": graph.degree,
+        "diameter": graph.diameter,
+        "period": graph.period,
+        "p": graph.p,
+        "spectral gap": graph.spectral_gap,
+    }
+    if plot:
+        from gossamer.report.drawings import draw_topology
+
+        draw_topology(graph, plot)
+    if json:
+        edges = graph.graph.edges.tolist()
+        print_json({"name": graph.name, **facts, "edges": edges, "refused": refusals, "plot": plot and str(plot)})
+        return
+    print_table([graph.name, ""], [[k, f"{v:.4g}"] for k, v in facts.items()])
+    print(f"methods: {', '.join(m for m in methods.BUILT_IN if m not in refusals)}")
+    for sentence in refusals.values():
+        print(f"not: {sentence}")
+    if plot:
+        print(f"drawing: {plot}")
+
+
+@show.command
+def partition(
+    spec: str,
+    *,
+    dataset: str = "digits",
+    nodes: Whole = 8,
+    seed: Whole = 0,
+    data_dir: Path | None = None,
+    plot: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Who holds how many samples of which class, and how different the nodes are.
+
+    Example: gossamer show partition dirichlet:alpha=0.1 --dataset fashion-mnist --plot partition.png
+
+    Parameters
+    ----------
+    spec
+        The partition: iid, k-class:k=4, dirichlet:alpha=0.1, shards:per_node=2.
+    dataset
+        digits, fashion-mnist, cifar-10, svhn or mnist.
+    nodes
+        Number of nodes.
+    seed
+        Seed of the draw.
+    data_dir
+        Directory to look for datasets in first.
+    plot
+        File for stacked bars: .png, .svg or .pdf.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer.cli.show import print_json
+    from gossamer.data import load
+    from gossamer.data import partition as partitions
+
+    data = load(dataset, data_dir)
+    split = data.split(partitions.get(spec, nodes, seed)).partition
+    if plot:
+        split.plot(plot, data.classes)
+    if json:
+        distances = split.label_distances.tolist()
+        counts = split.label_counts.tolist()
+        print_json({"recipe": split.recipe, "classes": data.classes, "counts": counts, "label_distances": distances})
+        return
+    print(split)
+    if plot:
+        print(f"drawing: {plot}")
+
+
+@show.command
+def method(name: str = "", *, json: bool = False) -> None:
+    """A method: its formula, what it needs, costs and promises. Without a name: all of them.
+
+    Example: gossamer show method momentum-tracking
+
+    Parameters
+    ----------
+    name
+        The method.
+    json
+        Print JSON instead of text.
+    """
+    import inspect
+
+    from gossamer import methods
+    from gossamer.cli.show import print_json, print_table
+
+    chosen = [methods.find(name)] if name else [methods.find(n) for n in methods.BUILT_IN]
+    rows = [[m.name, m.facts.title, str(m.facts.sends), str(m.facts.needs), m.facts.citation] for m in chosen]
+    head = ["name", "title", "sends", "needs", "citation"]
+    if json:
+        print_json([dict(zip(head, row, strict=True)) for row in rows])
+    elif name:
+        print(inspect.cleandoc(chosen[0].__doc__ or ""), end="\n\n")
+        print_table(["", ""], [list(pair) for pair in zip(head, rows[0], strict=True)], figures=False)
+    else:
+        print_table(head[:-1], [row[:-1] for row in rows], figures=False)
+
+
+@show.command
+def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> None:
+    """A run: what it was, how it ended, its last figures.
+
+    Example: gossamer show run runs/3ab16528be66933b --plot curve.png
+
+    Parameters
+    ----------
+    directory
+        The directory of the run.
+    plot
+        File for its learning curve: .png, .svg or .pdf.
+    json
+        Print JSON: everything, the figures of all evaluations included.
+    """
+    from gossamer.cli.show import print_run
+    from gossamer.errors import GossamerError
+    from gossamer.experiments.store import StoredRun
+
+    if not (directory / "run.json").exists():
+        raise GossamerError(f"{directory} is not a run: it holds no run.json; give the directory of one run.")
+    found = StoredRun(directory)
+    if plot:
+        from gossamer.report.drawings import draw_curve
+
+        draw_curve(found, plot)
+    print_run(found, json)
+    if plot and not json:
+        print(f"drawing: {plot}")

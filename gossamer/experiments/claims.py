@@ -1,0 +1,77 @@
+"""Who makes which run: a lock per run, held while it is made.
+
+The kernel drops a lock when its process ends, however it ends, so a claim never outlives its holder. A claim is a file
+in `.claims` beside the runs that holds the process id of its holder. On a cluster the shared file system must know
+flock (NFS 4 does; Lustre when mounted with it).
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gossamer.errors import GossamerError
+
+_FOLDER = ".claims"
+
+
+@contextmanager
+def claim(directory: Path, name: str) -> Iterator[bool]:
+    """Whether the run `name` is ours alone inside this block; does not wait for anyone."""
+    path = _path(directory, name)
+    descriptor = _lock(path)
+    if descriptor is None:
+        yield False
+        return
+    try:
+        with suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
+        yield True
+    finally:
+        # While still locked: whoever opened the file before and locks it after will see that it is gone.
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def holder(directory: Path, name: str) -> int | None:
+    """The process that holds or held the claim, if it was not given back."""
+    try:
+        return int(_path(directory, name).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def is_claimed(directory: Path, name: str) -> bool:
+    """Whether someone is or was making the run when last seen: a hint, not a lock."""
+    return _path(directory, name).exists()
+
+
+def _path(directory: Path, name: str) -> Path:
+    return directory / _FOLDER / name
+
+
+def _lock(path: Path) -> int | None:
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise GossamerError(f"Cannot write {path}: {error.strerror}; choose another directory.") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _is_still(path, descriptor):
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the path still names the file that was locked, not one that another holder made after removing it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,241 @@
+"""Experiments from TOML: the keys of `Experiment`, where a list of values is an axis of a grid.
+
+    name = "tables"
+    dataset = "fashion-mnist"
+    method = ["dsgdm", "momentum-tracking", "relaysum"]
+    lr = [0.005, 0.001, 0.0005]
+    seed = [0, 1, 2]
+
+    [[override]]
+    when = {method = "relaysum"}
+    set = {topology = "chain"}
+
+Overrides come after the expansion, in their order; equal experiments are kept once.
+"""
+
+import itertools
+import json
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import GossamerError, unknown
+from gossamer.experiments.experiment import Experiment, checked_value
+
+Values = dict[str, Any]
+
+_WORDS = ("name", "title", "description")
+_TABLES = ("override", "slurm")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Experiments that belong together."""
+
+    experiments: list[Experiment]
+    """Every one once, in the order of the grid: the last key of the file changes fastest."""
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    source: str = ""
+    """The file it was read from, named in complaints."""
+    slurm: Values = field(default_factory=dict)
+    """What the cluster is asked for: the table [slurm] of the file."""
+
+    @classmethod
+    def from_dict(cls, values: Values, source: str = "") -> "Grid":
+        """The grid that the values of a TOML file describe; refuses experiments that cannot run.
+
+        >>> grid = Grid.from_dict({"method": ["dsgd", "momentum-tracking"], "lr": [0.1, 0.01], "nodes": 4})
+        >>> [(e.method, e.lr) for e in grid.experiments]
+        [('dsgd', 0.1), ('dsgd', 0.01), ('momentum-tracking', 0.1), ('momentum-tracking', 0.01)]
+        """
+        return _grid(values, source)
+
+    def only(self, wanted: Values) -> "Grid":
+        """Those experiments whose fields have the given values (a list: one of them), compared as in an override."""
+        conditions = {key: _condition(key, value, "--only") for key, value in wanted.items()}
+        kept = [e for e in self.experiments if _matches(e.to_dict(), conditions)]
+        if not kept:
+            raise GossamerError(f"No experiment of {self.source or 'the grid'} has {_written(wanted)}.")
+        return changed(self, experiments=kept)
+
+
+def read_grid(path: Path | str, **flags: Any) -> Grid:
+    """The grid of a TOML file. A flag that is not None takes the place of the file's value."""
+    return _grid(_read(Path(path)), str(path), flags)
+
+
+def read_experiment(path: Path | str, **flags: Any) -> Experiment:
+    """The one experiment of a TOML file, with the flags that are not None in the place of the file's values."""
+    grid = _grid(_read(Path(path)), str(path), flags)
+    if len(grid.experiments) > 1:
+        raise GossamerError(
+            f"{path} describes {len(grid.experiments)} experiments: that is a sweep; use gossamer sweep {path}."
+        )
+    return grid.experiments[0]
+
+
+def _read(path: Path) -> Values:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise GossamerError(f"There is no file {path}; give a TOML file with the keys of an experiment.") from None
+    except OSError as error:
+        raise GossamerError(f"Cannot read {path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise GossamerError(f"{path} is not a text file in UTF-8; save it as such.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise GossamerError(_syntax(path, str(error))) from None
+
+
+def _syntax(path: Path, message: str) -> str:
+    """tomllib says "Invalid value (at line 3, column 5)"."""
+    what, _, where = message.rstrip(")").partition(" (at ")
+    place = f", {where}" if where.startswith("line") else " at its end"
+    return f"{path}{place}: {what}; write key = value, with words in quotes and lists in brackets."
+
+
+def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
+    where = f"{source}: " if source else ""
+    keys = Experiment.keys()
+    for key in values:
+        if key not in keys and key not in _WORDS and key not in _TABLES:
+            raise GossamerError(f"{where}{unknown('key', key, [*keys, *_WORDS, *_TABLES])}")
+    for key in _WORDS:
+        if not isinstance(values.get(key, ""), str):
+            raise GossamerError(
+                f'{where}{key} must be text in quotes, not {values[key]!r}; write it as in {key} = "…".'
+            )
+    given = {k: v for k, v in (flags or {}).items() if v is not None}
+    axes = _axes({**{k: v for k, v in values.items() if k in keys}, **given}, source)
+    overrides = _overrides(values.get("override", []), source)
+    points = _expand(axes)
+    for number, override in enumerate(overrides, start=1):
+        if not given and not any(_matches(p, override.when) for p in points):
+            raise GossamerError(
+                f"{where}override {number} applies to no experiment: none has {_written(override.when)}; "
+                "correct its when, or remove it."
+            )
+        points = [new for point in points for new in override.apply(point)]
+    varying = [k for k in keys if k not in ("lr", "seed") and len({json.dumps(p.get(k)) for p in points}) > 1]
+    found: dict[str, Experiment] = {}
+    checked = set()
+    for point in points:
+        try:
+            experiment = Experiment.from_dict(point, source)
+            # The step size decides nothing here: whether its sign is right was asked above.
+            kind = json.dumps({**experiment.to_dict(), "lr": 1.0})
+            if kind not in checked:
+                experiment.check()
+                checked.add(kind)
+        except GossamerError as error:
+            raise GossamerError(_impossible(where, {k: point[k] for k in varying if k in point}, error)) from None
+        found.setdefault(experiment.id, experiment)
+    return Grid(
+        list(found.values()),
+        **{key: values.get(key, "") for key in _WORDS},
+        source=source,
+        slurm=_table(values.get("slurm", {}), f"{where}[slurm]"),
+    )
+
+
+def _impossible(where: str, combination: Values, error: GossamerError) -> str:
+    sentence = str(error).removeprefix(where)
+    if not combination:
+        return f"{where}{sentence}"
+    return f"{where}with {_written(combination)}: {sentence} An [[override]] can change this combination."
+
+
+def _axes(values: Values, source: str) -> dict[str, list[Any]]:
+    """Every key with the list of its values, each of the field's type."""
+    where = f"{source}: " if source else ""
+    axes = {}
+    for key, value in values.items():
+        if value == []:
+            raise GossamerError(f"{where}{key} is an empty list; give it at least one value, or leave it out.")
+        axes[key] = [checked_value(key, v, source) for v in (value if isinstance(value, list) else [value])]
+    return axes
+
+
+def _expand(axes: dict[str, list[Any]]) -> list[Values]:
+    return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
+
+
+@dataclass(frozen=True)
+class _Override:
+    when: Values
+    set: dict[str, list[Any]]
+
+    def apply(self, point: Values) -> Iterable[Values]:
+        """The experiment itself, or what takes its place: several, if a list is set."""
+        return [{**point, **change} for change in _expand(self.set)] if _matches(point, self.when) else [point]
+
+
+def _overrides(tables: Any, source: str) -> list[_Override]:
+    where = f"{source}: " if source else ""
+    remedy = 'as in [[override]] when = {method = "relaysum"} set = {topology = "chain"}'
+    if not isinstance(tables, list):
+        raise GossamerError(f"{where}override must be a list of tables; write {remedy}.")
+    found = []
+    for number, table in enumerate(tables, start=1):
+        place = f"{where}override {number}"
+        table = _table(table, place)
+        for key in table:
+            if key not in ("when", "set"):
+                raise GossamerError(f"{place}: {unknown('key', key, ('when', 'set'))}")
+        if not table.get("when") or not table.get("set"):
+            raise GossamerError(f"{place} needs a when and a set, {remedy}.")
+        when, change = _table(table["when"], f"{place}: when"), _table(table["set"], f"{place}: set")
+        found.append(_Override({k: _condition(k, v, place) for k, v in when.items()}, _axes(change, place)))
+    return found
+
+
+def _table(value: Any, place: str) -> Values:
+    if not isinstance(value, dict):
+        raise GossamerError(f"{place} must be a table of key = value, not {value!r}.")
+    return value
+
+
+def _condition(key: str, value: Any, place: str) -> list[Any]:
+    """The values of which a field must have one."""
+    wanted = [checked_value(key, v, place) for v in (value if isinstance(value, list) else [value])]
+    if key == "method":
+        from gossamer import methods
+
+        for name in wanted:
+            try:
+                methods.find(name.partition(":")[0])
+            except GossamerError as error:
+                raise GossamerError(f"{place}: {error}") from None
+    return wanted
+
+
+def _matches(point: Values, conditions: Values) -> bool:
+    """Whether every field has one of the wanted values; a name alone stands for that thing with any parameters."""
+    experiment = Experiment(**{k: v for k, v in point.items() if k in conditions or k in ("dataset", "model")})
+    for key, wanted in conditions.items():
+        value = experiment.model_name if key == "model" else getattr(experiment, key)
+        if not any(_same(value, w) for w in wanted):
+            return False
+    return True
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    if not isinstance(value, str):
+        return bool(value == wanted)
+    return _plain(wanted) in (_plain(value), _plain(value.partition(":")[0]))
+
+
+def _plain(text: str) -> str:
+    """A name however it is written."""
+    return text.strip().lower().replace("_", "-")
+
+
+def _written(values: Values) -> str:
+    """Key and value as in the file."""
+    alone = {k: v[0] if isinstance(v, list) and len(v) == 1 else v for k, v in values.items()}
+    return ", ".join(f"{k} = {json.dumps(v)}" for k, v in alone.items())

@@ -1,0 +1,283 @@
+"""The same experiment on real nodes: one process each, started by torchrun.
+
+    torchrun --nproc-per-node 8 -m gossamer run experiment.toml
+
+Data split, start, batches and random numbers are those of the simulator, and so are the figures and the run directory,
+which node 0 writes. Figures travel to node 0 as one vector of numbers per evaluation.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+from gossamer import methods, models, optim
+from gossamer.data import NodeBatches, NodeData
+from gossamer.engine import DivergenceError, step_sizes
+from gossamer.engine.devices import device_of
+from gossamer.engine.evaluation import evaluate
+from gossamer.engine.pooling import pool_before_relu
+from gossamer.engine.randomness import NodeGenerators, draws_in_forward
+from gossamer.engine.run import rounds_per_epoch
+from gossamer.engine.start import make_model
+from gossamer.engine.step_sizes import step_size_of
+from gossamer.engine.traffic import bytes_per_node
+from gossamer.engine.workers import Workers
+from gossamer.errors import GossamerError
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.store import Row, StoredRun, add_row, write_json
+from gossamer.experiments.training import describe, finish, prepare
+from gossamer.optim.checkpointing import Checkpoints
+from gossamer.topology import Topology
+
+
+def train_here(
+    experiment: Experiment, directory: Path | None = None, data_dir: Path | None = None, device: str = "cpu"
+) -> StoredRun | None:
+    """Carry out this process's part of an experiment; the run directory on node 0, None on the others."""
+    experiment.check()
+    where = device_of(device)
+    if where.type == "cuda":
+        where = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(where)
+    _join("nccl" if where.type == "cuda" else "gloo")
+    try:
+        if dist.get_world_size() != experiment.nodes:
+            raise GossamerError(
+                f"The experiment has {experiment.nodes} nodes but torchrun started {dist.get_world_size()} processes; "
+                f"start one process per node, or give --nodes {dist.get_world_size()}."
+            )
+        return _train(experiment, directory or Path("runs") / f"{experiment.id}-processes", data_dir, where)
+    finally:
+        dist.destroy_process_group()
+
+
+def _join(backend: str) -> None:
+    """init_process_group that also works after torchrun has restarted the processes.
+
+    torchrun keeps one store over all restarts, in which the usual call would find the addresses of the dead.
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or restarts == "0":
+        dist.init_process_group(backend)
+        return
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    fresh = dist.PrefixStore(f"restart-{restarts}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
+
+
+def _train(experiment: Experiment, directory: Path, data_dir: Path | None, device: torch.device) -> StoredRun | None:
+    nodes, graph = prepare(experiment, data_dir)
+    here = NodeTraining(experiment, nodes, graph, device)
+    writes = here.optimizer.node == 0
+    if [1.0] in here.gather(float(writes and StoredRun(directory).finished)):
+        return StoredRun(directory) if writes else None
+    if writes:
+        write_json(directory / "run.json", describe(experiment, nodes, graph, "processes"))
+    began = time.perf_counter()
+    outcome: dict[str, Any] = {"status": "done"}
+    try:
+        here.run(directory)
+    except DivergenceError as error:
+        outcome = {"status": "diverged", "reason": str(error), "round": error.round, "node": error.node}
+    here.optimizer.close()
+    here.gather()  # nobody removes checkpoints before all are done
+    if not writes:
+        return None
+    finish(directory, {**outcome, "seconds": time.perf_counter() - began})
+    return StoredRun(directory)
+
+
+class NodeTraining:
+    """One node of an experiment: an ordinary training loop around an optimizer."""
+
+    def __init__(self, experiment: Experiment, nodes: NodeData, graph: Topology, device: torch.device) -> None:
+        self.experiment, self.nodes, self.graph, self.device = experiment, nodes, graph, device
+        self.per_epoch = rounds_per_epoch(nodes, experiment.batch_size)
+        self.total = experiment.rounds or round(experiment.epochs * self.per_epoch)
+        schedule = step_sizes.get(experiment.schedule, experiment.lr, experiment.warm_up)
+        self.step_size = step_size_of(schedule, self.per_epoch, self.total)
+        self.method = methods.get(experiment.method)
+        start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
+        self.model = pool_before_relu(start.train()).to(device)
+        self.optimizer = optim.optimizer_of(
+            self.method,
+            self.model.parameters(),
+            lr=self.step_size(0),
+            weight_decay=experiment.weight_decay,
+            topology=graph,
+            node=os.environ.get("GOSSAMER_NODE"),
+        )
+        self.node = self.optimizer.node
+        self._weight = float(nodes.loss_weights(experiment.node_weight)[self.node])
+        self.batches = NodeBatches(nodes.partition.indices, experiment.batch_size, experiment.seed)
+        self._inputs = nodes.dataset.train_inputs.to(device)
+        self._targets = nodes.dataset.train_targets.to(device)
+        self._seed_forward()
+        self._gradient_norm = 0.0
+        self._losses, self._rounds, self._samples, self._seconds = 0.0, 0, 0, 0.0
+        self._lost: tuple[float, float] = (float("inf"), 0.0)
+
+    def run(self, directory: Path) -> None:
+        """All rounds that are left, with an evaluation and a checkpoint now and then."""
+        interval = max(1, round(self.total / self.experiment.evaluations))
+        saver = Checkpoints(
+            directory / "checkpoints", self.model, self.optimizer, every=interval, extra={"training": self}
+        )
+        start = saver.resume()
+        if start == 0:
+            self._record(directory, 0)
+        for r in range(start, self.total):
+            self.advance(r)
+            if (r + 1) % interval == 0 or r + 1 == self.total:
+                self._record(directory, r + 1)
+            saver.step()
+
+    def advance(self, r: int) -> None:
+        """One round on this node's next batch."""
+        began = time.perf_counter()
+        lr = self.step_size(r)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        pipeline = self.nodes.pipeline
+        index = self.batches.next(self.node)
+        draws = pipeline.draw(len(index), self.batches.generators[self.node])
+        index = index.to(self.device)
+        inputs, targets = pipeline.batch(self._inputs, index, draws), self._targets[index]
+        self.optimizer.zero_grad()
+        loss = functional.cross_entropy(self.model(inputs), targets)
+        torch.autograd.backward(self._weight * loss)
+        self._clip()
+        self.optimizer.step()
+        value = float(loss.detach())
+        if value - value != 0 and r < self._lost[0]:
+            self._lost = (float(r), value)
+        self._losses, self._rounds, self._samples = self._losses + value, self._rounds + 1, self._samples + len(index)
+        self._seconds += time.perf_counter() - began
+
+    def measure(self, round: int) -> Row:
+        """The figures of the moment, the same on every node. All nodes call it."""
+        own = self._score(self.nodes.test)
+        validation = self._score(self.nodes.validation) if round == self.total else (0.0, 0.0)
+        distance, tracking = self._distances()
+        averaged = self._score_average()
+        train, speed = self._losses / max(1, self._rounds), self._samples / max(self._seconds, 1e-9)
+        figures = self.gather(
+            *own,
+            *averaged,
+            validation[0],
+            distance,
+            tracking,
+            self._gradient_norm,
+            train,
+            speed,
+            self._seconds,
+            *self._lost,
+        )
+        accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds, lost, bad = (
+            list(column) for column in zip(*figures, strict=True)
+        )
+        if min(lost) < float("inf"):
+            node = lost.index(min(lost))
+            raise DivergenceError(node, int(lost[node]), bad[node], self.step_size(int(lost[node])))
+        self._losses, self._rounds = 0.0, 0
+        n = self.nodes.nodes
+        dim = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        width = next(self.model.parameters()).element_size()
+        row: Row = {
+            "round": round,
+            "epoch": round / self.per_epoch,
+            "lr": self.step_size(max(0, round - 1)),
+            **_spread("accuracy", accuracy),
+            **_spread("loss", loss),
+            "node_accuracy": accuracy,
+            "averaged_accuracy": sum(right),
+            "averaged_loss": sum(averaged_loss),
+            "train_loss": sum(trains) / n if round else None,
+            "consensus_distance": sum(distances) / n,
+            "tracking_error": sum(trackings) / n if self._tracked() is not None else None,
+            "gradient_norm": sum(norms) / n,
+            "bytes_sent": bytes_per_node(self.method, self.graph, dim, width, round),
+            "samples_per_second": sum(speeds) if round else None,
+            "seconds": max(seconds),
+        }
+        if round == self.total and len(self.nodes.validation[1]):
+            row["validation_accuracy"] = sum(valid) / n
+        return row
+
+    def gather(self, *figures: float) -> list[list[float]]:
+        """Every node's figures, in the order of nodes."""
+        mine = torch.tensor([self.node, *figures], dtype=torch.float64, device=self.device)
+        rows = [torch.empty_like(mine) for _ in range(self.nodes.nodes)]
+        dist.all_gather(rows, mine)
+        return [row[1:] for row in sorted(row.tolist() for row in rows)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What decides the rounds to come, beside model and optimizer."""
+        return {
+            "batches": self.batches.state_dict(),
+            "meter": [self._losses, self._rounds, self._samples, self._seconds, *self._lost],
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from what `state_dict` gave."""
+        self.batches.load_state_dict(saved["batches"])
+        self._losses, self._rounds, self._samples, self._seconds, *lost = saved["meter"]
+        self._lost = (lost[0], lost[1])
+
+    def _record(self, directory: Path, round: int) -> None:
+        row = self.measure(round)
+        if self.node == 0:
+            add_row(directory, row)
+
+    def _clip(self) -> None:
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])))
+        self._gradient_norm = norm
+        if self.experiment.clip and norm > self.experiment.clip:
+            torch._foreach_mul_(gradients, self.experiment.clip / norm)
+
+    def _score(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
+        """Accuracy and loss of the present model."""
+        with Workers(1) as workers:
+            scores = evaluate([self.model], samples, self.nodes.pipeline, workers, self.device)
+        return scores.accuracy[0], scores.loss[0]
+
+    def _score_average(self) -> tuple[float, float]:
+        """This node's share of the averaged model's accuracy and loss: every node looks at a part of the test set."""
+        inputs, targets = self.nodes.test
+        mine = slice(self.node, None, self.nodes.nodes)
+        share = len(targets[mine]) / max(1, len(targets))
+        with optim.averaged(self.model):
+            accuracy, loss = self._score((inputs[mine], targets[mine]))
+        return share * accuracy, share * loss
+
+    def _distances(self) -> tuple[float, float]:
+        """|x_i - xbar|^2 and |y_i - ybar|^2 (0 for a method that does not track)."""
+        x = torch.cat([p.detach().reshape(-1) for p in self.model.parameters() if p.requires_grad])
+        return self._from_mean(x), 0.0 if (y := self._tracked()) is None else self._from_mean(y)
+
+    def _from_mean(self, vector: Tensor) -> float:
+        return float((vector - self.optimizer.network.average(vector)).double().square().sum())
+
+    def _tracked(self) -> Tensor | None:
+        entries = [self.optimizer.state[p] for p in self.model.parameters() if p.requires_grad]
+        return torch.cat([e["y"].reshape(-1) for e in entries]) if "y" in entries[0] else None
+
+    def _seed_forward(self) -> None:
+        """A model with Dropout draws the numbers that its node would draw in the simulator."""
+        probe = self.nodes.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.device))
+        if draws_in_forward(self.model, probe):
+            NodeGenerators(self.experiment.seed, self.nodes.nodes).enter(self.node)
+
+
+def _spread(name: str, values: list[float]) -> dict[str, float]:
+    """Mean, smallest and largest over the nodes."""
+    return {name: sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}

@@ -1,0 +1,208 @@
+"""Step-size selection as in the paper: per cell of a table, the step size with the best validation accuracy at the end.
+
+A cell is everything but seed and step size. For each step size tried the final validation accuracy is averaged over the
+seeds; the best one's runs give the mean and the standard deviation (over seeds, n - 1) of the test accuracy.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.store import StoredRun
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One step size of a cell."""
+
+    lr: float
+    runs: list[StoredRun]
+    """Those that are done."""
+    diverged: list[StoredRun] = field(default_factory=list)
+    failed: list[StoredRun] = field(default_factory=list)
+    unfinished: list[StoredRun] = field(default_factory=list)
+
+    @property
+    def tried(self) -> bool:
+        """Whether anything is known of this step size: a run is done or has diverged."""
+        return bool(self.runs or self.diverged)
+
+    @property
+    def score(self) -> float:
+        """The mean final validation accuracy over the seeds; minus infinity if a run diverged: the worst there is."""
+        if self.diverged or not self.runs:
+            return -math.inf
+        return fmean(_validation(run) for run in self.runs)
+
+    @property
+    def on_test_data(self) -> bool:
+        """Whether a run has no validation set, so that test accuracy had to serve."""
+        return any("validation_accuracy" not in run.rows[-1] for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table: a method in a setting, with the step size chosen for it."""
+
+    experiment: Experiment
+    """One of its experiments, the chosen one's first where there is one."""
+    label: str
+    candidates: list[Candidate]
+    """Every step size, ascending."""
+    chosen: Candidate | None
+    """The best one; None as long as no run is done, or if every step size diverged."""
+    warnings: list[str]
+    """What a reader of the figure must know, in sentences."""
+
+    @property
+    def lr(self) -> float | None:
+        """The chosen step size."""
+        return self.chosen.lr if self.chosen else None
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        """The runs of the chosen step size that are done, by seed."""
+        return self.chosen.runs if self.chosen else []
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Their final test accuracies: the mean over nodes of each node's own model."""
+        return [float(run.rows[-1]["accuracy"]) for run in self.runs]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the accuracies."""
+        return fmean(self.accuracies) if self.runs else None
+
+    @property
+    def std(self) -> float | None:
+        """Their standard deviation over the seeds (n - 1); None with a single one."""
+        return stdev(self.accuracies) if len(self.runs) > 1 else None
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds behind the mean."""
+        return len(self.runs)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the chosen step size is the smallest or the largest of at least two that were tried."""
+        tried = [c.lr for c in self.candidates if c.tried]
+        return self.chosen is not None and len(tried) > 1 and self.chosen.lr in (tried[0], tried[-1])
+
+    @property
+    def score(self) -> float | None:
+        """The validation accuracy by which the step size was chosen."""
+        return self.chosen.score if self.chosen else None
+
+    def count(self, status: str) -> int:
+        """How many of all runs diverged, failed or are unfinished."""
+        return sum(len(getattr(c, status)) for c in self.candidates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain words and numbers, for other programs."""
+        return {
+            "label": self.label,
+            "experiment": self.experiment.to_dict(),
+            "lr": self.lr,
+            "accuracy": self.mean,
+            "std": self.std,
+            "seeds": self.seeds,
+            "validation_accuracy": self.score,
+            "at_edge": self.at_edge,
+            "runs": [run.directory.name for run in self.runs],
+            "candidates": [
+                {"lr": c.lr, "score": c.score if math.isfinite(c.score) else None, "done": len(c.runs),
+                 "diverged": len(c.diverged), "failed": len(c.failed), "unfinished": len(c.unfinished)}
+                for c in self.candidates
+            ],
+            "warnings": self.warnings,
+        }  # fmt: skip
+
+
+def select(runs: Iterable[StoredRun]) -> list[Cell]:
+    """The cells of these runs, in the order in which they come, each with its best step size."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(run.cell, []).append(run)
+    return [_cell(group) for group in groups.values()]
+
+
+def ranked(cells: Iterable[Cell]) -> list[Cell]:
+    """The best test accuracy first; cells without one last."""
+    return sorted(cells, key=lambda c: -c.mean if c.mean is not None else math.inf)
+
+
+def _cell(runs: list[StoredRun]) -> Cell:
+    step_sizes = sorted({run.experiment.lr for run in runs})
+    candidates = [_candidate(lr, [r for r in runs if r.experiment.lr == lr]) for lr in step_sizes]
+    # At equal scores the smaller step size, which is the steadier one.
+    best = max(candidates, key=lambda c: (c.score, -c.lr))
+    chosen = best if best.score > -math.inf else None
+    first = chosen.runs[0] if chosen else runs[0]
+    cell = Cell(first.experiment, first.label, candidates, chosen, [])
+    cell.warnings.extend(_warnings(cell))
+    return cell
+
+
+def _candidate(lr: float, runs: list[StoredRun]) -> Candidate:
+    groups: dict[str, list[StoredRun]] = {"done": [], "diverged": [], "failed": [], "unfinished": []}
+    for run in sorted(runs, key=lambda r: r.experiment.seed):
+        # A run that is marked as done but has lost its figures is as good as unfinished.
+        groups[run.status if run.rows or run.status != "done" else "unfinished"].append(run)
+    return Candidate(lr, groups["done"], groups["diverged"], groups["failed"], groups["unfinished"])
+
+
+def _warnings(cell: Cell) -> list[str]:
+    found = []
+    tried = [c.lr for c in cell.candidates if c.tried]
+    if cell.chosen is not None:
+        found += _about_choice(cell, cell.chosen, tried)
+    elif tried:
+        found.append(f"every step size tried diverged ({_list(tried)}); try smaller ones than {min(tried):g}")
+    for status, word in (("diverged", "diverged"), ("failed", "failed"), ("unfinished", "not finished yet")):
+        hit = [(c.lr, getattr(c, status)) for c in cell.candidates if getattr(c, status)]
+        if not hit:
+            continue
+        where = f"at lr {_list([lr for lr, _ in hit])}"
+        reason = "" if status == "unfinished" else f": {hit[0][1][0].outcome['reason']}"
+        found.append(f"{_runs(cell.count(status))} {word} {where}{reason}")
+    return [f"{cell.label}: {sentence}" for sentence in found]
+
+
+def _about_choice(cell: Cell, chosen: Candidate, tried: list[float]) -> list[str]:
+    found = []
+    if len(tried) == 1:
+        found.append(f"only one step size was tried ({chosen.lr:g})")
+    elif cell.at_edge:
+        end, beyond = ("smallest", "smaller") if chosen.lr == tried[0] else ("largest", "larger")
+        found.append(
+            f"the best step size, {chosen.lr:g}, is the {end} of those tried ({_list(tried)}); "
+            f"a {beyond} one may be better still"
+        )
+    most = max(len(c.runs) + len(c.diverged) for c in cell.candidates)
+    if len(chosen.runs) < most:
+        found.append(f"the mean is over {_seeds(len(chosen.runs))}; other step sizes have {most}")
+    if any(c.on_test_data for c in cell.candidates):
+        found.append("there is no validation set, so the step size was chosen by test accuracy")
+    return found
+
+
+def _validation(run: StoredRun) -> float:
+    last = run.rows[-1]
+    return float(last["validation_accuracy"] if "validation_accuracy" in last else last["accuracy"])
+
+
+def _list(numbers: list[float]) -> str:
+    return ", ".join(f"{n:g}" for n in numbers)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count != 1 else ''}"

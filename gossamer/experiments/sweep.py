@@ -1,0 +1,223 @@
+"""Many experiments in one directory: each made exactly once, whatever stops or starts in between.
+
+    DIRECTORY/<id>/       a run
+    DIRECTORY/.claims/    who is making which run at this moment
+    DIRECTORY/index.sqlite
+
+A sweep that is started again goes on where it stopped: what is done or diverged stays, what was under way continues
+from its checkpoint, what failed is tried once more. Two sweeps in one directory share the work.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import GossamerError
+from gossamer.experiments.claims import claim, holder, is_claimed
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.index import FILE, Index
+from gossamer.experiments.launchers import Launcher, check_launcher, launch
+from gossamer.experiments.loggers import check_loggers
+from gossamer.experiments.store import StoredRun
+from gossamer.experiments.work import Plan, is_settled, mark_failed, work
+from gossamer.files import check_writable
+from gossamer.interrupts import deferred_interrupts
+
+SECONDS_BETWEEN_LOOKS = 0.2
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """How many runs ended in which way."""
+
+    done: int
+    diverged: int
+    failed: int
+    unfinished: int
+    """Not made, because the job that was to make it was lost."""
+    skipped: int
+    """Those of the above that had been finished before this sweep began."""
+    reasons: dict[str, str]
+    """Why runs diverged or failed, by their ids."""
+    seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one line."""
+        counts = [(self.done, "done"), (self.diverged, "diverged"), (self.failed, "failed")]
+        parts = [f"{n} {word}" for n, word in [*counts, (self.unfinished, "unfinished")] if n or word == "done"]
+        before = f" ({self.skipped} of them before)" if self.skipped else ""
+        return f"{', '.join(parts)}{before} in {_duration(self.seconds)}"
+
+
+def run_sweep(
+    experiments: Sequence[Experiment],
+    directory: Path | str,
+    *,
+    jobs: int = 1,
+    launcher: str = "processes",
+    slurm: dict[str, Any] | None = None,
+    data_dir: Path | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    loggers: Sequence[str] = (),
+    project: str = "gossamer",
+    load: Sequence[Path] = (),
+    on_progress: Progress = lambda fraction, text: None,
+) -> SweepOutcome:
+    """Make every experiment in `directory`/<its id>.
+
+    jobs
+        Runs at the same time. One job on this machine works in this process.
+    launcher
+        "processes" of this machine, or submitit's "local" and "slurm".
+    workers
+        Threads of each job; by default the cores of this machine are shared evenly.
+    load
+        Python files that define methods of your own: jobs in other processes must know them too.
+    on_progress
+        Called with the fraction done and a line with counts and time left.
+    """
+    began = time.perf_counter()
+    directory, slurm = Path(directory), slurm or {}
+    if jobs < 1:
+        raise GossamerError(f"A sweep needs at least one job, but jobs is {jobs}.")
+    check_launcher(launcher, slurm)
+    check_loggers(loggers)
+    check_writable(directory / FILE)
+    left = [e for e in experiments if not StoredRun(directory / e.id).finished]
+    skipped = len(experiments) - len(left)
+    _forget_failures(directory, left)
+    if workers is None and launcher != "slurm":
+        workers = max(1, _cores() // jobs)
+    plan = Plan(
+        directory=directory,
+        experiments=left,
+        workers=workers,
+        device=device,
+        data_dir=data_dir,
+        loggers=tuple(loggers),
+        project=project,
+        load=tuple(load),
+    )
+    watch = _Watch(directory, left, skipped, on_progress)
+    watch.look()
+    if left and jobs == 1 and launcher == "processes":
+        work(plan, on_row=lambda: watch.look(now=False))
+    elif left:
+        _run_jobs(launcher, plan, min(jobs, len(left)), slurm, watch)
+    watch.look()
+    Index(directory).refresh()
+    return _outcome(directory, experiments, skipped, time.perf_counter() - began)
+
+
+def _forget_failures(directory: Path, experiments: Sequence[Experiment]) -> None:
+    """Take away the marks of failed runs, so that they are tried again; one that is being made is left alone."""
+    for experiment in experiments:
+        if is_settled(directory / experiment.id):
+            with claim(directory, experiment.id) as ours:
+                if ours and not StoredRun(directory / experiment.id).finished:
+                    (directory / experiment.id / "done.json").unlink(missing_ok=True)
+
+
+def _run_jobs(launcher: str, plan: Plan, jobs: int, slurm: dict[str, Any], watch: "_Watch") -> None:
+    with deferred_interrupts() as interrupt:
+        started = [launch(launcher, plan, jobs, slurm)]
+        try:
+            while any(group.running() for group in started):
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                if interrupt.requested:
+                    raise KeyboardInterrupt
+                watch.look()
+                replacements = sum(_bury(group, plan, watch) for group in started)
+                if replacements and watch.left:
+                    started.append(launch(launcher, plan, replacements, slurm))
+            for group in started:
+                _bury(group, plan, watch)
+        finally:
+            for group in started:
+                group.stop()
+
+
+def _bury(group: Launcher, plan: Plan, watch: "_Watch") -> int:
+    """Mark the runs at which jobs were lost as failed; how many jobs are to be replaced. Full disks end the sweep."""
+    lost = group.lost()
+    replacements = 0
+    for process, sentence in lost:
+        victims = [e for e in watch.left if process is not None and holder(plan.directory, e.id) == process]
+        for experiment in victims:
+            with claim(plan.directory, experiment.id) as ours:
+                if ours and not is_settled(plan.directory / experiment.id):
+                    mark_failed(plan.directory / experiment.id, experiment, sentence)
+                    replacements += 1
+        if not victims:
+            raise GossamerError(f"{sentence} What is finished is kept; start the sweep again to go on.")
+    return replacements
+
+
+class _Watch:
+    """Looks at the directories of the runs and tells how far the sweep is."""
+
+    def __init__(self, directory: Path, left: Sequence[Experiment], skipped: int, on_progress: Progress) -> None:
+        self.left = list(left)
+        self._directory = directory
+        self._total = len(left) + skipped
+        self._troubled = 0
+        self._on_progress = on_progress
+        self._began = time.monotonic()
+        self._looked = -math.inf
+        self._at_start = sum(map(self._part, left)) - len(left)
+
+    def look(self, now: bool = True) -> None:
+        """Report what has changed since the last look; unless it must be `now`, not more often than is of use."""
+        if not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = time.monotonic()
+        for experiment in list(self.left):
+            if is_settled(self._directory / experiment.id):
+                self.left.remove(experiment)
+                self._troubled += StoredRun(self._directory / experiment.id).status != "done"
+        text = f"{self._total - len(self.left)} of {self._total} runs"
+        if self._troubled:
+            text += f", {self._troubled} failed or diverged"
+        remaining = len(self.left) - sum(self._part(e) for e in self.left if is_claimed(self._directory, e.id))
+        made = -self._at_start - remaining
+        if made > 0 and self.left:
+            text += f", {_duration((time.monotonic() - self._began) / made * remaining)} left"
+        self._on_progress(1 - remaining / self._total if self._total else 1.0, text)
+
+    def _part(self, experiment: Experiment) -> float:
+        """How much of an unfinished run has been made, by its evaluations; a round lost in a crash counts too."""
+        try:
+            lines = (self._directory / experiment.id / "metrics.jsonl").read_bytes().count(b"\n")
+        except OSError:
+            return 0.0
+        return min(max(lines - 1, 0) / experiment.evaluations, 0.99)
+
+
+def _outcome(directory: Path, experiments: Sequence[Experiment], skipped: int, seconds: float) -> SweepOutcome:
+    counts = {"done": 0, "diverged": 0, "failed": 0, "unfinished": 0}
+    reasons = {}
+    for experiment in experiments:
+        run = StoredRun(directory / experiment.id)
+        counts[run.status] += 1
+        if run.outcome and "reason" in run.outcome:
+            reasons[experiment.id] = str(run.outcome["reason"])
+    return SweepOutcome(**counts, skipped=skipped, reasons=reasons, seconds=seconds)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _duration(seconds: float) -> str:
+    """12 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,271 @@
+"""What a report compares: from stored runs to plain values that tables, charts and figures are made of."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from gossamer.errors import GossamerError
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.selection import Candidate, Cell, ranked, select
+from gossamer.experiments.store import StoredRun
+from gossamer.report.curves import Band, average, node_accuracy
+from gossamer.report.style import BUILT_IN, Look, looks
+from gossamer.specs import split
+
+NOT_SETTINGS = ("method", "lr", "seed")
+"""What varies within a panel; everything else makes another panel."""
+_GRAPH = ("topology", "weights")
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method in one panel, with the step size that was chosen for it."""
+
+    cell: Cell
+    own_settings: Settings
+    """Graph and weights, if they are not those of the panel: some methods need their own."""
+
+    @property
+    def method(self) -> str:
+        """The method as legends name it."""
+        return self.cell.label
+
+    @property
+    def title(self) -> str:
+        """The name in tables: with the graph, where it is not the panel's."""
+        on = ", ".join(map(str, self.own_settings.values()))
+        return f"{self.method} on {on}" if on else self.method
+
+    @property
+    def mean(self) -> float:
+        """Test accuracy, averaged over the seeds; nan if no run is done."""
+        return math.nan if self.cell.mean is None else self.cell.mean
+
+    @property
+    def std(self) -> float:
+        """Its standard deviation over the seeds; nan with fewer than two."""
+        return math.nan if self.cell.std is None else self.cell.std
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        """What the curves are made of: the finished runs with the chosen step size, or else what there is."""
+        return self._source.runs or [r for r in _all(self._source) if r.rows]
+
+    @property
+    def wanted(self) -> int:
+        """How many seeds were begun with that step size."""
+        return len(_all(self._source))
+
+    @cached_property
+    def curves(self) -> dict[str, Band]:
+        """Every figure over the course of training."""
+        return average([run.rows for run in self.runs])
+
+    @cached_property
+    def node_accuracy(self) -> list[float]:
+        """The last accuracy of every node, averaged over the seeds."""
+        return node_accuracy([run.rows for run in self.runs])
+
+    @property
+    def step_sizes(self) -> list[tuple[float, float]]:
+        """Every step size that was tried to the end, with its validation accuracy."""
+        return [(c.lr, c.score) for c in self.cell.candidates if math.isfinite(c.score)]
+
+    @property
+    def missing(self) -> str:
+        """Why there is no accuracy; empty if there is one."""
+        if self.cell.chosen:
+            return ""
+        words = {"unfinished": "unfinished", "diverged": "diverged", "failed": "failed"}
+        return next((word for status, word in words.items() if self.cell.count(status)), "no result")
+
+    def last(self, column: str) -> float:
+        """A figure at the end, averaged over the seeds; nan where it was not measured."""
+        return next((v for v in reversed(self.curves[column].mean) if math.isfinite(v)), math.nan)
+
+    @property
+    def _source(self) -> Candidate:
+        return self.cell.chosen or max(self.cell.candidates, key=lambda c: max(len(r.rows) for r in _all(c)))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Methods on the same data, graph and model, best first."""
+
+    name: str
+    """What tells this panel from the others."""
+    key: str
+    """The same as part of a file's name."""
+    settings: Settings
+    entries: tuple[Entry, ...]
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What is known of the panel's first run: graph, partition."""
+        entry = next(e for e in self.entries if not e.own_settings)
+        first = min(entry.cell.candidates[0].runs or _all(entry.cell.candidates[0]), key=lambda r: r.experiment.seed)
+        return first.about
+
+    @property
+    def notes(self) -> list[str]:
+        """What the choice of step sizes has to say about single methods, those of equal content in one sentence."""
+        groups: dict[str, list[str]] = {}
+        for entry in self.entries:
+            for warning in entry.cell.warnings:
+                groups.setdefault(warning.removeprefix(f"{entry.method}: "), []).append(entry.title)
+        return [
+            f"{'All methods' if len(names) == len(self.entries) > 1 else ', '.join(names)}: {warning.rstrip('.')}."
+            for warning, names in groups.items()
+        ]
+
+    @property
+    def best(self) -> Entry | None:
+        """The entry with the highest accuracy, if any has one."""
+        return self.entries[0] if math.isfinite(self.entries[0].mean) else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that a report shows."""
+
+    runs: tuple[StoredRun, ...]
+    panels: tuple[Panel, ...]
+    looks: dict[str, Look]
+    """The look of every method, in the order of tables."""
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods, in the order of tables."""
+        return list(self.looks)
+
+    @cached_property
+    def values(self) -> dict[str, list[Any]]:
+        """Every setting with all its values; methods by their labels."""
+        found: dict[str, dict[Any, None]] = {key: {} for key in settings_of(Experiment())}
+        for run in self.runs:
+            for key, value in settings_of(run.experiment).items():
+                found[key][value] = None
+        return {key: self.methods if key == "method" else sorted(values, key=natural) for key, values in found.items()}
+
+    @property
+    def shared(self) -> Settings:
+        """The settings that all runs have in common."""
+        return {key: values[0] for key, values in self.values.items() if len(values) == 1}
+
+    @property
+    def varied(self) -> dict[str, list[Any]]:
+        """The settings that differ between runs, with their values."""
+        return {key: values for key, values in self.values.items() if len(values) > 1}
+
+    @cached_property
+    def environments(self) -> dict[str, list[str]]:
+        """Versions and machines, each with all its values."""
+        found: dict[str, dict[str, None]] = {}
+        for run in self.runs:
+            for key, value in run.about.get("environment", {}).items():
+                if value not in (None, ""):
+                    found.setdefault(key, {})[str(value)] = None
+        return {key: list(values) for key, values in found.items()}
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader must know before anything else: runs without a result, step sizes at the edge of their grid."""
+        counts = {status: sum(r.status == status for r in self.runs) for status in ("unfinished", "failed", "diverged")}
+        words = {"unfinished": "not finished", "failed": "failed", "diverged": "diverged"}
+        told = [f"{n} of {len(self.runs)} runs {words[status]}" for status, n in counts.items() if n]
+        notes = [f"{', '.join(told)}. Accuracies are of those that are done."] if told else []
+        entries = [entry for panel in self.panels for entry in panel.entries]
+        edge = sum(entry.cell.at_edge for entry in entries)
+        if edge:
+            notes.append(
+                f"{edge} of {len(entries)} chosen step sizes, marked by a star, are the smallest or the largest of "
+                "those tried: others beyond may be better still."
+            )
+        return notes
+
+
+def collect(runs: Iterable[StoredRun]) -> Comparison:
+    """Compare runs: panels of equal settings, in each the methods with their chosen step sizes."""
+    found = tuple(dict.fromkeys(runs))
+    if not found:
+        raise GossamerError("There are no runs to report on; make some with gossamer run, compare or sweep.")
+    groups = _joined(_by_settings(select(found)))
+    groups.sort(key=lambda group: [natural(value) for value in group[0].values()])
+    varied = [key for key in groups[0][0] if len({json.dumps(settings[key]) for settings, _ in groups}) > 1]
+    if (
+        len({(s["dataset"], s["model"]) for s, _ in groups}) == len({s["dataset"] for s, _ in groups})
+        and len(varied) > 1
+    ):
+        # The dataset tells the model.
+        varied = [key for key in varied if key != "model"]
+    panels: list[Panel] = []
+    for settings, entries in groups:
+        name = _name(settings, varied)
+        key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
+        if any(panel.key == key for panel in panels):
+            key = f"{key}-{len(panels)}"
+        order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
+        panels.append(Panel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
+    return Comparison(found, tuple(panels), _looks([e.cell for p in panels for e in p.entries]))
+
+
+def settings_of(experiment: Experiment) -> Settings:
+    """All fields, with the model that was meant where none was named."""
+    return {**experiment.to_dict(), "model": experiment.model_name}
+
+
+def _by_settings(cells: Sequence[Cell]) -> list[tuple[Settings, list[Entry]]]:
+    groups: dict[str, tuple[Settings, list[Entry]]] = {}
+    for cell in cells:
+        settings = {k: v for k, v in settings_of(cell.experiment).items() if k not in NOT_SETTINGS}
+        groups.setdefault(json.dumps(settings), (settings, []))[1].append(Entry(cell, {}))
+    return list(groups.values())
+
+
+def _joined(groups: list[tuple[Settings, list[Entry]]]) -> list[tuple[Settings, list[Entry]]]:
+    """Methods that were only run on a graph or with weights of their own join the others' panel, and say so."""
+    kept: list[tuple[Settings, list[Entry]]] = []
+    for settings, entries in sorted(groups, key=lambda group: -len(group[1])):
+        for host_settings, host in kept:
+            own = {k: settings[k] for k in settings if settings[k] != host_settings[k]}
+            if set(own) <= set(_GRAPH) and not {e.method for e in entries} & {e.method for e in host}:
+                host += [Entry(entry.cell, own) for entry in entries]
+                break
+        else:
+            kept.append((settings, list(entries)))
+    return kept
+
+
+def _name(settings: Settings, varied: list[str]) -> str:
+    keys = varied or ["dataset", "model", "partition", "topology"]
+    words = (settings[k] if isinstance(settings[k], str) else f"{k.replace('_', ' ')} {settings[k]:g}" for k in keys)
+    return " · ".join(words)
+
+
+def _looks(cells: Sequence[Cell]) -> dict[str, Look]:
+    """Every label's look: that of the built-in method if its hyper-parameters are the usual ones, else its own."""
+    names = {}
+    for cell in cells:
+        name, parameters = split(cell.experiment.method)
+        usual = not (parameters and cell.label.endswith(")"))
+        names[cell.label] = name.lower().replace("_", "-") if usual else cell.label
+    chosen = looks(names.values())
+    rank = {name: k for k, name in enumerate(BUILT_IN)}
+    order = sorted(names, key=lambda label: (rank.get(names[label], len(rank)), label))
+    return {label: chosen[names[label]] for label in order}
+
+
+def _all(candidate: Candidate) -> list[StoredRun]:
+    return [*candidate.runs, *candidate.diverged, *candidate.failed, *candidate.unfinished]
+
+
+def natural(value: Any) -> tuple[Any, ...]:
+    """A key that sorts numbers by their size, also within words: k=2 before k=10."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
+    return tuple((0, float(part), "") if k % 2 else (1, 0.0, part) for k, part in enumerate(parts))

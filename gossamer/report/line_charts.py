@@ -1,0 +1,161 @@
+"""The charts of a panel as plain numbers; `charts` draws them with plotly, `paper_figures` with matplotlib."""
+
+import math
+from dataclasses import dataclass, field
+
+from gossamer.report.comparison import Panel
+
+
+@dataclass(frozen=True)
+class Series:
+    """One method's line: points, and how far they scatter over the seeds."""
+
+    method: str
+    x: list[float]
+    y: list[float]
+    std: list[float] = field(default_factory=list)
+    """The standard deviation over the seeds, if there are several."""
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    """The band to draw, cut to what is possible."""
+    chosen: float | None = None
+    """The x of a point to be marked."""
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines, or points alone, one per method."""
+
+    key: str
+    """A short name, for files and for the page."""
+    title: str
+    caption: str
+    """What it shows, in a sentence."""
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    points_only: bool = False
+    ticks: tuple[float, ...] = ()
+    """Where the x axis is labelled, if not left to the program that draws."""
+
+
+def line_charts(panel: Panel) -> list[LineChart]:
+    """All charts of a panel that have something to show."""
+    band = "the band is ± one standard deviation over the seeds"
+    data, data_unit = _unit(_largest(panel, "bytes"), (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1)))
+    time, time_unit = _unit(_largest(panel, "seconds"), (("hours", 3600), ("minutes", 60), ("seconds", 1)))
+    epoch = ("epoch", "epoch", 1.0)
+    found = [
+        _over(panel, "accuracy", "Test accuracy", f"Mean over the nodes; {band}.", "accuracy", "test accuracy (%)",
+              epoch, scale=100),
+        _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node has sent to reach an accuracy.",
+              "accuracy", "test accuracy (%)", ("bytes", f"sent per node ({data_unit})", data), scale=100),
+        _over(panel, "accuracy-seconds", "Accuracy against wall-clock",
+              "Time of the training rounds on the machine that simulated all nodes; evaluations are not counted.",
+              "accuracy", "test accuracy (%)", ("seconds", time_unit, time), scale=100),
+        _over(panel, "train-loss", "Training loss", f"Mean over the nodes since the last evaluation; {band}.",
+              "train_loss", "training loss", epoch, log_y=True),
+        _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy less the worst node's.",
+              "node_spread", "max − min accuracy (points)", epoch, scale=100, band=False),
+        _over(panel, "consensus", "Consensus distance", "(1/N) Σ |xᵢ − x̄|²: how far the nodes' models are apart.",
+              "consensus_distance", "consensus distance", epoch, log_y=True),
+        _over(panel, "tracking", "Tracking error",
+              "(1/N) Σ |yᵢ − ȳ|²: how far the nodes' estimates of the common direction are apart; methods that track.",
+              "tracking_error", "tracking error", epoch, log_y=True),
+        _node_accuracies(panel),
+        _step_sizes(panel),
+    ]  # fmt: skip
+    return [chart for chart in found if chart.series]
+
+
+def _over(
+    panel: Panel,
+    key: str,
+    title: str,
+    caption: str,
+    column: str,
+    y_title: str,
+    x: tuple[str, str, float],
+    *,
+    scale: float = 1.0,
+    log_y: bool = False,
+    band: bool = True,
+) -> LineChart:
+    """`column` over the column x (its name, its title, its unit)."""
+    x_column, x_title, unit = x
+    # All nodes start equal: what rounding leaves of a distance then would stretch a logarithmic axis to nothing.
+    lowest = 1e-9 * _largest(panel, column)
+    series = []
+    for entry in panel.entries:
+        values, along = entry.curves[column], entry.curves[x_column]
+        points = [
+            (a / unit, scale * m, scale * s * band)
+            for a, m, s in zip(along.mean, values.mean, values.std, strict=True)
+            if math.isfinite(a) and math.isfinite(m) and (m > lowest or not log_y)
+        ]
+        if points:
+            series.append(_series(entry.method, points, log_y, top=scale if column == "accuracy" else math.inf))
+    return LineChart(key, title, caption, x_title, y_title, tuple(series), log_y=log_y)
+
+
+def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, top: float) -> Series:
+    x, y = [p[0] for p in points], [p[1] for p in points]
+    if not any(s > 0 for *_, s in points):
+        return Series(method, x, y)
+    # A logarithmic axis has no place for what the standard deviation takes below 0.
+    low = [max(m - s, m / 10 if log_y else 0.0) for _, m, s in points]
+    return Series(method, x, y, [s for *_, s in points], low, [min(m + s, top) for _, m, s in points])
+
+
+def _node_accuracies(panel: Panel) -> LineChart:
+    entries = [e for e in panel.entries if e.node_accuracy]
+    width = 0.7 / max(1, len(entries))
+    series = []
+    for k, entry in enumerate(entries):
+        # The methods of a node stand side by side.
+        shift = width * (k - (len(entries) - 1) / 2)
+        x = [node + shift for node in range(len(entry.node_accuracy))]
+        series.append(Series(entry.method, x, [100 * a for a in entry.node_accuracy]))
+    nodes = max((len(e.node_accuracy) for e in entries), default=0)
+    step = max(1, math.ceil(nodes / 16))
+    return LineChart(
+        "node-accuracy",
+        "Accuracy of every node",
+        "Every node's own model on the common test set at the end, averaged over the seeds.",
+        "node",
+        "test accuracy (%)",
+        tuple(series),
+        points_only=True,
+        ticks=tuple(float(node) for node in range(0, nodes, step)),
+    )
+
+
+def _step_sizes(panel: Panel) -> LineChart:
+    series = []
+    for entry in panel.entries:
+        points = [(lr, 100 * score) for lr, score in entry.step_sizes if lr > 0 and math.isfinite(score)]
+        if len(points) > 1:
+            series.append(Series(entry.method, [x for x, _ in points], [y for _, y in points], chosen=entry.cell.lr))
+    ticks = sorted({x for s in series for x in s.x})
+    return LineChart(
+        "step-sizes",
+        "Choice of the step size",
+        "Accuracy on the validation set for every step size that was tried; the larger marker is the chosen one.",
+        "step size",
+        "validation accuracy (%)",
+        tuple(series),
+        log_x=True,
+        ticks=tuple(ticks) if len(ticks) <= 6 else (),
+    )
+
+
+def _largest(panel: Panel, column: str) -> float:
+    return max((v for e in panel.entries for v in e.curves[column].mean if math.isfinite(v)), default=0.0)
+
+
+def _unit(largest: float, units: tuple[tuple[str, float], ...]) -> tuple[float, str]:
+    """The largest unit of which there are at least two."""
+    name, size = next(((n, s) for n, s in units if largest >= 2 * s), units[-1])
+    return float(size), name

@@ -1,0 +1,186 @@
+"""Tables as Markdown, LaTeX (booktabs) and CSV."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from gossamer.files import write_text
+from gossamer.report.comparison import Comparison, Entry, Panel
+
+NONE = "–"
+_MOST_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Table:
+    """Words in rows; `best` are the places (row, column) set in bold."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: frozenset[tuple[int, int]] = frozenset()
+
+
+def ranking(panel: Panel) -> Table:
+    """The methods of a panel, best first, with what they reached and what it cost."""
+    head = ["", "method", "test accuracy (%)", "step size", "seeds", "averaged model (%)", "spread (points)",
+            "sent per node", "time"]  # fmt: skip
+    rows = []
+    for rank, entry in enumerate(panel.entries, start=1):
+        rows.append(
+            [
+                str(rank) if math.isfinite(entry.mean) else NONE,
+                entry.title,
+                accuracy(entry),
+                step_size(entry),
+                seeds(entry),
+                percent(entry.last("averaged_accuracy")),
+                percent(entry.last("node_spread")),
+                size(entry.last("bytes")),
+                duration(entry.last("seconds")),
+            ]
+        )
+    return Table(head, rows, frozenset({(0, 1), (0, 2)} if panel.best else ()))
+
+
+def matrix(comparison: Comparison) -> Table:
+    """Methods and panels, the best accuracy of each panel in bold: the form of the paper's tables.
+
+    One row per method; of many panels, one row per panel.
+    """
+    entries = [e for panel in comparison.panels for e in panel.entries]
+    titles = list(dict.fromkeys(e.title for e in sorted(entries, key=lambda e: comparison.methods.index(e.method))))
+    rows = [[title, *(NONE for _ in comparison.panels)] for title in titles]
+    best = set()
+    for column, panel in enumerate(comparison.panels, start=1):
+        for entry in panel.entries:
+            row = titles.index(entry.title)
+            rows[row][column] = accuracy(entry)
+            if entry is panel.best:
+                best.add((row, column))
+    head = ["method", *(panel.name for panel in comparison.panels)]
+    if len(comparison.panels) <= _MOST_COLUMNS:
+        return Table(head, rows, frozenset(best))
+    turned = [list(row) for row in zip(head, *rows, strict=True)]
+    return Table(["setting", *turned[0][1:]], turned[1:], frozenset((c - 1, r + 1) for r, c in best))
+
+
+def accuracy(entry: Entry) -> str:
+    """Mean ± standard deviation over the seeds in percent, or why there is none."""
+    if not math.isfinite(entry.mean):
+        return entry.missing
+    return f"{100 * entry.mean:.1f} ± {100 * entry.std:.2f}" if math.isfinite(entry.std) else f"{100 * entry.mean:.1f}"
+
+
+def step_size(entry: Entry) -> str:
+    """The chosen one, with a star where it is at the edge of those tried."""
+    lr = entry.cell.lr
+    return NONE if lr is None else f"{lr:g}{'*' if entry.cell.at_edge else ''}"
+
+
+def seeds(entry: Entry) -> str:
+    """How many seeds are in the mean, and of how many if some are missing."""
+    done = entry.cell.seeds
+    return str(done) if done == entry.wanted else f"{done} of {entry.wanted}"
+
+
+def percent(value: float) -> str:
+    """One decimal."""
+    return f"{100 * value:.1f}" if math.isfinite(value) else NONE
+
+
+def size(count: float) -> str:
+    """A number of bytes."""
+    if not math.isfinite(count):
+        return NONE
+    name, unit = next(((n, u) for n, u in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= u), ("B", 1.0))
+    return f"{count / unit:.3g} {name}"
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds, minutes or hours."""
+    if not math.isfinite(seconds):
+        return NONE
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def markdown(table: Table) -> str:
+    """A pipe table."""
+
+    def cell(text: str, bold: bool = False) -> str:
+        safe = text.replace("|", "\\|")
+        return f"**{safe}**" if bold else safe
+
+    lines = ["| " + " | ".join(map(cell, table.head)) + " |", "|" + "---|" * len(table.head)]
+    for r, row in enumerate(table.rows):
+        lines.append("| " + " | ".join(cell(text, (r, c) in table.best) for c, text in enumerate(row)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def latex(table: Table) -> str:
+    """A tabular with the rules of booktabs; needs \\usepackage{booktabs}."""
+    columns = "".join("l" if title in ("method", "setting") else "r" for title in table.head)
+    lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    lines += [" & ".join(map(_latex, table.head)) + r" \\", r"\midrule"]
+    for r, row in enumerate(table.rows):
+        cells = (rf"\textbf{{{_latex(v)}}}" if (r, c) in table.best else _latex(v) for c, v in enumerate(row))
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def results_csv(comparison: Comparison) -> str:
+    """One line per method and panel, with full figures and all settings of the panel."""
+    buffer = StringIO()
+    settings = list(comparison.panels[0].settings)
+    head = ["method", *settings, "lr", "mean", "std", "seeds", "seeds_wanted", "note"]
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(head)
+    for panel in comparison.panels:
+        for entry in panel.entries:
+            own = {**panel.settings, **entry.own_settings}
+            figures = [_plain(entry.mean), _plain(entry.std), entry.cell.seeds, entry.wanted]
+            writer.writerow([entry.method, *own.values(), entry.cell.lr, *figures, entry.missing])
+    return buffer.getvalue()
+
+
+def table_files(comparison: Comparison, directory: Path) -> list[Path]:
+    """Write ranking (per panel), matrix and results.csv into `directory`; returns the paths."""
+    tables = {"ranking" + _suffix(comparison, k): ranking(p) for k, p in enumerate(comparison.panels)}
+    if len(comparison.panels) > 1:
+        tables["matrix"] = matrix(comparison)
+    texts = {"results.csv": results_csv(comparison)}
+    for name, table in tables.items():
+        texts |= {f"{name}.md": markdown(table), f"{name}.tex": latex(table), f"{name}.csv": plain_csv(table)}
+    for name, text in texts.items():
+        write_text(directory / name, text)
+    return [directory / name for name in texts]
+
+
+def plain_csv(table: Table) -> str:
+    """The table's words, separated by commas."""
+    buffer = StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([table.head, *table.rows])
+    return buffer.getvalue()
+
+
+def _suffix(comparison: Comparison, number: int) -> str:
+    return f"-{comparison.panels[number].key}" if len(comparison.panels) > 1 else ""
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else ""
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "²": r"\textsuperscript{2}",
+    "·": r"$\cdot$", "−": "$-$",
+}  # fmt: skip
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)

@@ -1,0 +1,91 @@
+"""The same experiment on real processes: the simulator's figures, and the same bits after kill -9."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.store import StoredRun
+from gossamer.experiments.training import train
+
+EXPERIMENT = Experiment(
+    nodes=4, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, schedule="cosine", lr=0.05,
+    rounds=24, batch_size=32, evaluations=4,
+)  # fmt: skip
+TIMES = ("seconds", "samples_per_second")
+
+
+def launch(tmp_path: Path, experiment: Experiment, out: Path, *options: str) -> subprocess.Popen[str]:
+    """`gossamer run` under torchrun, one process per node."""
+    file = tmp_path / "experiment.toml"
+    file.write_text("".join(f"{k} = {v!r}\n" for k, v in experiment.to_dict().items()))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(experiment.nodes)]
+    return subprocess.Popen(
+        [*command, *options, "-m", "gossamer", "run", str(file), "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """What it printed; kills everything if it hangs."""
+    try:
+        return process.communicate(timeout=100)[0]
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def untimed(run: StoredRun) -> list[dict[str, object]]:
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in run.rows]
+
+
+@pytest.mark.timeout(240)
+def test_processes_give_the_figures_of_the_simulator(tmp_path):
+    process = launch(tmp_path, EXPERIMENT, tmp_path / "real")
+    printed = finish(process)
+    assert process.returncode == 0, printed
+    assert "4 nodes (processes)" in printed
+    real, simulated = StoredRun(tmp_path / "real"), train(EXPERIMENT, tmp_path / "simulated")
+    assert sorted(p.name for p in real.directory.iterdir()) == ["done.json", "metrics.jsonl", "run.json"]
+    assert real.about["experiment"] == simulated.about["experiment"]
+    assert [row["round"] for row in real.rows] == [0, 6, 12, 18, 24]
+    for ours, theirs in zip(untimed(real), untimed(simulated), strict=True):
+        assert ours.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert ours[key] == (value if value is None else pytest.approx(value, rel=1e-4, abs=1e-7)), key
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(tmp_path):
+    experiment = Experiment.from_dict({**EXPERIMENT.to_dict(), "rounds": 120, "evaluations": 12})
+    whole = launch(tmp_path, experiment, tmp_path / "whole")
+    assert "done" in finish(whole)
+    killed = launch(tmp_path, experiment, tmp_path / "killed", "--max-restarts", "1")
+    while len(StoredRun(tmp_path / "killed").rows) < 4:
+        assert killed.poll() is None
+        time.sleep(0.02)
+    workers = subprocess.run(["pgrep", "-P", str(killed.pid)], capture_output=True, text=True).stdout.split()
+    os.kill(int(workers[-1]), signal.SIGKILL)
+    printed = finish(killed)
+    assert killed.returncode == 0, printed
+    assert untimed(StoredRun(tmp_path / "killed")) == untimed(StoredRun(tmp_path / "whole"))
+
+
+@pytest.mark.timeout(200)
+def test_divergence_is_recorded_by_all_and_a_wrong_number_of_processes_is_refused(tmp_path):
+    wild = Experiment.from_dict({**EXPERIMENT.to_dict(), "lr": 1e6, "clip": 0.0, "schedule": "constant", "nodes": 2})
+    process = launch(tmp_path, wild, tmp_path / "wild")
+    printed = finish(process)
+    assert process.returncode == 0, printed
+    run = StoredRun(tmp_path / "wild")
+    assert run.status == "diverged"
+    assert "the loss of node" in run.outcome["reason"]
+    few = launch(tmp_path, Experiment(nodes=2, rounds=2, partition="iid"), tmp_path / "few", "--nproc-per-node", "1")
+    assert "2 nodes but torchrun started 1 processes" in finish(few)
+    assert few.returncode != 0

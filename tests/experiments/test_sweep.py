@@ -1,0 +1,357 @@
+"""A sweep makes each run exactly once, whatever fails, stops or runs beside it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gossamer import GossamerError
+from gossamer.experiments.claims import claim, holder
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.grid import Grid
+from gossamer.experiments.store import StoredRun
+from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
+from gossamer.experiments.work import Plan, StorageError, mark_failed, stop_if_storage_is_exhausted
+
+TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
+
+# Loaded by every job: notes each run that is begun and offers methods that go wrong.
+WATCHED = """
+import os, signal, time
+from dataclasses import dataclass
+import gossamer.experiments.training as training
+from gossamer.methods import DSGD, Facts
+
+real = training.train
+
+def train(experiment, directory, execution):
+    with open({log!r}, "a") as file:
+        file.write(experiment.id + chr(10))
+    return real(experiment, directory, execution)
+
+training.train = train
+
+@dataclass(frozen=True, eq=False)
+class Broken(DSGD):
+    name = "broken"
+    facts = Facts(title="Broken", sends=1)
+    def step(self, *arguments, **more):
+        raise RuntimeError("it broke")
+
+@dataclass(frozen=True, eq=False)
+class Deadly(DSGD):
+    name = "deadly"
+    facts = Facts(title="Deadly", sends=1)
+    def step(self, *arguments, **more):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@dataclass(frozen=True, eq=False)
+class Slow(DSGD):
+    name = "slow"
+    facts = Facts(title="Slow", sends=1)
+    def step(self, *arguments, **more):
+        time.sleep(0.05)
+        super().step(*arguments, **more)
+"""
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A Python file to load, and the runs that have been begun since."""
+    log = tmp_path / "begun.txt"
+    log.touch()
+    path = tmp_path / f"watched_{tmp_path.name}.py"
+    path.write_text(WATCHED.format(log=str(log)))
+    return path, lambda: log.read_text().split()
+
+
+def grid(**axes):
+    return Grid.from_dict({**TINY, **axes}).experiments
+
+
+def toml(path, **axes):
+    values = {**TINY, **axes}
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    return path
+
+
+def sweep_command(*arguments):
+    command = [sys.executable, "-m", "gossamer", "sweep", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(directory):
+    return {path.parent.name: path.stat().st_mtime_ns for path in directory.glob("*/done.json")}
+
+
+def wait_until(condition, process):
+    """Wait as long as the process runs and the test's time limit allows."""
+    while not condition():
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_run_is_made_once_and_never_again(tmp_path, jobs):
+    experiments = grid(method=["dsgd", "momentum-tracking"], seed=[0, 1])
+    told = []
+    outcome = run_sweep(experiments, tmp_path / "runs", jobs=jobs, on_progress=lambda *words: told.append(words))
+    assert (outcome.done, outcome.diverged, outcome.failed, outcome.unfinished, outcome.skipped) == (4, 0, 0, 0, 0)
+    assert outcome.sentence.startswith("4 done in ")
+    assert told[0] == (0.0, "0 of 4 runs")
+    assert told[-1] == (1.0, "4 of 4 runs")
+    assert any(words.endswith(" left") for _, words in told)
+    before = finished(tmp_path / "runs")
+    assert sorted(before) == sorted(e.id for e in experiments)
+    again = run_sweep([*experiments, *grid(seed=[7])], tmp_path / "runs", jobs=jobs)
+    assert (again.done, again.skipped) == (5, 4)
+    after = finished(tmp_path / "runs")
+    assert {name: after[name] for name in before} == before
+    assert not list((tmp_path / "runs" / ".claims").iterdir())
+
+
+def test_failed_and_diverged_runs_are_recorded_and_do_not_stop_the_others(tmp_path):
+    experiments = [
+        Experiment(**{**TINY, "lr": 1e9, "rounds": 30}),
+        Experiment(**{**TINY, "batch_size": 100_000}),
+        Experiment(**TINY),
+    ]
+    directory = tmp_path / "runs"
+    data = directory / experiments[1].id
+    data.mkdir(parents=True)
+    (data / "checkpoints").write_text("a file where a directory belongs")
+    outcome = run_sweep(experiments, directory)
+    assert (outcome.done, outcome.diverged, outcome.failed) == (1, 1, 1)
+    assert "loss of node" in outcome.reasons[experiments[0].id]
+    assert StoredRun(data).status == "failed"
+    assert outcome.reasons[experiments[1].id] == StoredRun(data).outcome["reason"]
+    assert "checkpoints" in StoredRun(data).outcome["traceback"]
+    (data / "checkpoints").unlink()
+    again = run_sweep(experiments, directory)
+    assert (again.done, again.diverged, again.failed, again.skipped) == (2, 1, 0, 2)
+
+
+@pytest.mark.timeout(400)
+def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched):
+    from gossamer.experiments.own_methods import load_python
+
+    path, begun = watched
+    file = toml(tmp_path / "g.toml", method=["broken", "deadly", "dsgd"], seed=[0, 1])
+    process = sweep_command(file, "--out", tmp_path / "runs", "--jobs", 2, "--load", path, "--json")
+    out, err = process.communicate()
+    assert process.returncode == 1, err
+    result = json.loads(out)
+    assert (result["done"], result["failed"]) == (2, 4)
+    reasons = sorted(result["reasons"].values())
+    assert reasons[:2] == ["RuntimeError: it broke"] * 2
+    assert all("was ended by SIGKILL; memory may have run out" in reason for reason in reasons[2:])
+    assert len(begun()) == len(set(begun())) == 6
+    load_python([path])  # a second time, in this process, so that the stored names mean something here
+    load_python([path])
+    assert {c["label"]: c["seeds"] for c in result["cells"]} == {"Broken": 0, "Deadly": 0, "DSGD": 2}
+
+
+@pytest.mark.timeout(400)
+def test_a_sweep_killed_half_way_finishes_with_each_run_done_once(tmp_path, watched):
+    path, begun = watched
+    file = toml(tmp_path / "g.toml", method="slow", seed=list(range(8)), rounds=10)
+    directory = tmp_path / "runs"
+    process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
+    wait_until(lambda: len(finished(directory)) >= 3, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()  # returns when its jobs, which write to the same pipe, have ended as well
+    before, half_way = finished(directory), begun()
+    assert 3 <= len(before) < 8
+    process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert f"8 done ({len(before)} of them before)" in out
+    after = finished(directory)
+    assert len(after) == 8
+    assert {name: after[name] for name in before} == before, "what was finished has been made again"
+    resumed = begun()[len(half_way) :]
+    assert sorted(resumed) == sorted(set(after) - set(before)), "each of the others was made once"
+    for name in after:
+        assert [row["round"] for row in StoredRun(directory / name).rows] == [0, 10]
+
+
+def _is_claimed(directory, name):
+    with claim(directory, name) as ours:
+        return not ours
+
+
+@pytest.mark.timeout(400)
+def test_two_sweeps_in_one_directory_share_the_work(tmp_path, watched):
+    path, begun = watched
+    file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=4)
+    arguments = (file, "--out", tmp_path / "runs", "--jobs", 2, "--load", path)
+    processes = [sweep_command(*arguments), sweep_command(*arguments)]
+    for process in processes:
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        assert "6 done" in out
+    assert len(begun()) == len(set(begun())) == 6
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupted_sweep_writes_checkpoints_and_goes_on(tmp_path, watched, jobs):
+    path, _ = watched
+    file = toml(tmp_path / "g.toml", method="slow", seed=[0, 1], rounds=100, evaluations=50)
+    directory = tmp_path / "runs"
+    process = sweep_command(file, "--out", directory, "--jobs", jobs, "--load", path)
+    wait_until(lambda: len(list(directory.glob("*/metrics.jsonl"))) == jobs, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, "gossamer: interrupted\n")
+    assert not finished(directory)
+    assert len(list(directory.glob("*/checkpoints/round-*.ckpt"))) == jobs
+
+
+@pytest.mark.timeout(400)
+def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path):
+    """On a real file system without room, mounted in a namespace of its own."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("this system does not let users mount file systems of their own")
+    file = toml(tmp_path / "g.toml", seed=[0, 1, 2], rounds=1)
+    place = tmp_path / "small"
+    place.mkdir()
+    sweep = f"{sys.executable} -m gossamer sweep {file} --out {place}/runs"
+    script = f"""
+        mount -t tmpfs -o size=4m none {place}
+        {sweep} --only seed=0 >/dev/null || exit 3
+        free=$(df --output=avail -k {place} | tail -n 1)
+        head -c $((free - 40))k /dev/zero > {place}/filler
+        {sweep} --jobs 2 --json; echo "code $?"
+        grep -l '"done"' {place}/runs/*/done.json | wc -l
+        grep -c failed {place}/runs/*/done.json
+        rm {place}/filler
+        {sweep} | tail -n 1
+    """
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True)
+    code, kept, failed, last = done.stdout.splitlines()
+    assert (code, kept, failed.rpartition(":")[2]) == ("code 2", "1", "0"), done.stderr
+    assert "3 done (1 of them before)" in last
+    (sentence,) = done.stderr.strip().splitlines()
+    assert "No space left" in sentence or "the disk is probably full" in sentence
+    assert sentence.endswith("What is finished is kept; start the sweep again to go on.")
+
+
+def test_a_write_that_fails_ends_the_work_with_its_sentence(tmp_path, monkeypatch):
+    experiments = grid(seed=[0, 1, 2])
+    run_sweep(experiments[:1], tmp_path / "runs")
+    real = os.fsync
+
+    def full(descriptor):
+        if len(finished(tmp_path / "runs")) == 2:
+            raise OSError(28, "No space left on device")
+        return real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(GossamerError, match=r"Cannot write .*No space left on device; .*make room"):
+        run_sweep(experiments, tmp_path / "runs")
+    monkeypatch.undo()
+    assert {StoredRun(tmp_path / "runs" / name).status for name in finished(tmp_path / "runs")} == {"done"}
+    assert run_sweep(experiments, tmp_path / "runs").skipped == 2
+
+
+def test_places_and_numbers_that_cannot_be_are_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(GossamerError, match="Cannot write"):
+        run_sweep(grid(), tmp_path / "file" / "runs")
+    with pytest.raises(GossamerError, match="at least one job"):
+        run_sweep(grid(), tmp_path, jobs=0)
+    with pytest.raises(GossamerError, match="no launcher 'slurn'; did you mean 'slurm'"):
+        run_sweep(grid(), tmp_path, launcher="slurn")
+    with pytest.raises(GossamerError, match="no logger 'tensorbord'; did you mean 'tensorboard'"):
+        run_sweep(grid(), tmp_path, loggers=["tensorbord"])
+
+
+def test_a_claim_excludes_others_and_names_its_holder(tmp_path):
+    with claim(tmp_path, "run") as ours:
+        assert ours
+        assert holder(tmp_path, "run") == os.getpid()
+        with claim(tmp_path, "run") as second:
+            assert not second
+        with claim(tmp_path, "other") as other:
+            assert other
+    assert holder(tmp_path, "run") is None
+    with claim(tmp_path, "run") as again:
+        assert again
+
+
+def test_a_claim_ends_with_its_process(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from gossamer.experiments.claims import claim\n"
+        "with claim(Path(sys.argv[1]), 'run') as ours: print(ours, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "True\n"
+    assert _is_claimed(tmp_path, "run")
+    process.kill()
+    process.communicate()
+    assert not _is_claimed(tmp_path, "run")
+
+
+def test_a_plan_travels_as_json(tmp_path):
+    plan = Plan(directory=tmp_path, experiments=grid(seed=[0, 1]), workers=2, data_dir=tmp_path, loggers=("wandb",))
+    assert Plan.from_json(plan.to_json()) == plan
+    assert "\n" not in plan.to_json()
+
+
+def test_a_run_that_failed_before_it_began_says_what_was_asked(tmp_path):
+    experiment = Experiment(**TINY)
+    mark_failed(tmp_path / "run", experiment, "no data")
+    run = StoredRun(tmp_path / "run")
+    assert (run.status, run.label, run.cell, run.experiment) == (
+        "failed", "Momentum Tracking", experiment.cell, experiment
+    )  # fmt: skip
+
+
+def test_the_sentence_tells_all():
+    outcome = SweepOutcome(1, 2, 3, 4, 2, {}, 7200.0)
+    assert outcome.sentence == "1 done, 2 diverged, 3 failed, 4 unfinished (2 of them before) in 2.0 h"
+
+
+@pytest.mark.parametrize(
+    ("error", "stops"),
+    [
+        (OSError(28, "No space left on device"), True),
+        (PermissionError(13, "Permission denied", "runs/x/run.json"), True),
+        (PermissionError(13, "Permission denied", "data/labels.gz"), False),
+        (RuntimeError("PytorchStreamWriter failed writing file data/3"), True),
+        (RuntimeError("it broke"), False),
+    ],
+)
+def test_only_trouble_with_the_runs_own_disk_stops_the_sweep(error, stops):
+    wrapped = GossamerError("Cannot write")
+    wrapped.__cause__ = error
+    for raised in (error, wrapped) if isinstance(error, OSError) else (error,):
+        if stops:
+            with pytest.raises(StorageError):
+                stop_if_storage_is_exhausted(Path("runs"), raised, "a sentence")
+        else:
+            stop_if_storage_is_exhausted(Path("runs"), raised, "a sentence")
+
+
+def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):
+    experiments = grid(seed=[0, 1], rounds=8, evaluations=4)
+    told = []
+    run_sweep(experiments[:1], tmp_path, on_progress=lambda *words: told.append(words))
+    begun = tmp_path / experiments[1].id
+    begun.mkdir()
+    (begun / "metrics.jsonl").write_text("".join(json.dumps({"round": r}) + "\n" for r in (0, 2, 4)))
+    with claim(tmp_path, experiments[1].id):
+        watch = _Watch(tmp_path, experiments[1:], 1, lambda *words: told.append(words))
+        watch.look()
+        assert told[-1] == (0.75, "1 of 2 runs")
+        with (begun / "metrics.jsonl").open("a") as file:
+            file.write('{"round": 6}\n')
+        watch.look()
+        assert told[-1] == (0.875, "1 of 2 runs, 0 s left")

@@ -1,0 +1,82 @@
+"""`gossamer sweep` and `gossamer export` as a user meets them."""
+
+import json
+
+import pytest
+
+from gossamer.cli import main
+
+GRID = """
+name = "tiny"
+method = ["dsgd", "momentum-tracking", "relaysum"]
+partition = ["k-class:k=5", "iid"]
+lr = [0.01, 0.1]
+rounds = 2
+evaluations = 1
+batch_size = 16
+nodes = 2
+
+[[override]]
+when = {method = "relaysum"}
+set = {topology = "chain"}
+"""
+
+
+@pytest.fixture
+def gossamer(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.toml").write_text(GRID)
+
+    def gossamer(*arguments):
+        with pytest.raises(SystemExit) as exit_:
+            main(list(arguments))
+        return exit_.value.code, *capsys.readouterr()
+
+    return gossamer
+
+
+def test_from_a_file_to_a_ranking_and_a_table(gossamer, tmp_path):
+    code, out, _ = gossamer("sweep", "grid.toml", "--dry-run")
+    assert code == 0
+    assert "12 runs in runs/tiny, 0 of them finished, 12 to make" in out
+    code, out, err = gossamer("sweep", "grid.toml", "--only", "partition=iid", "--only", "seed=0", "--only", "seed=1")
+    assert (code, err) == (0, "")
+    assert "runs: runs/tiny (6 done in" in out
+    code, out, _ = gossamer("sweep", "grid.toml")
+    lines = out.splitlines()
+    assert lines[0].split() == ["partition", "method", "topology", "accuracy", "step", "size", "seeds"]
+    assert [line.split()[0] for line in lines[1:7]] == ["k-class:k=5"] * 3 + ["iid"] * 3
+    assert any("RelaySum" in line and "chain" in line for line in lines)
+    assert "of those tried (0.01, 0.1)" in out
+    assert "(12 done (6 of them before)" in out
+    code, out, _ = gossamer("sweep", "grid.toml", "--json")
+    result = json.loads(out)
+    assert (result["skipped"], len(result["cells"]), result["directory"]) == (12, 6, "runs/tiny")
+    code, out, _ = gossamer("sweep", "grid.toml", "--dry-run", "--json")
+    assert {row["status"] for row in json.loads(out)} == {"done"}
+    code, out, _ = gossamer("export", "runs", "-o", "all.csv")
+    assert (code, out) == (0, "all.csv: 12 lines\n")
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 13
+    code, out, _ = gossamer("export", "--curves", "-o", "curves.csv")
+    assert (code, out) == (0, "curves.csv: 24 lines\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sweep", "nowhere.toml"), "There is no file nowhere.toml"),
+        (("sweep", "grid.toml", "--only", "seed"), "--only needs key=value, such as --only seed=0, not 'seed'"),
+        (("sweep", "grid.toml", "--only", "seed=x"), "--only needs key=value"),
+        (("sweep", "grid.toml", "--only", "sed=0"), "did you mean 'seed'"),
+        (("sweep", "grid.toml", "--only", "seed=5"), "No experiment of grid.toml has seed = 5"),
+        (("sweep", "grid.toml", "--jobs", "0"), "at least one job"),
+        (("sweep", "grid.toml", "--logger", "tensorbord"), "did you mean 'tensorboard'"),
+        (("export", "nowhere"), "There is no directory nowhere"),
+        (("export", "-o", "runs.xls"), ".csv or .parquet"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_code_2(gossamer, arguments, words):
+    code, _, err = gossamer(*arguments)
+    assert code == 2
+    assert words in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,112 @@
+"""A TOML file becomes experiments, or a sentence that names file, key and remedy."""
+
+import pytest
+
+from gossamer import GossamerError
+from gossamer.experiments.grid import Grid, read_experiment, read_grid
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "grid.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_list_is_an_axis_and_the_last_key_changes_fastest(write):
+    grid = read_grid(write('name = "t"\ntitle = "T"\nmethod = ["dsgd", "dsgdm"]\nlr = [0.1, 1]\nnodes = 4\n'))
+    assert [(e.method, e.lr, e.nodes) for e in grid.experiments] == [
+        ("dsgd", 0.1, 4), ("dsgd", 1.0, 4), ("dsgdm", 0.1, 4), ("dsgdm", 1.0, 4)
+    ]  # fmt: skip
+    assert (grid.name, grid.title, grid.description) == ("t", "T", "")
+    assert grid.source.endswith("grid.toml")
+
+
+def test_equal_experiments_are_kept_once():
+    grid = Grid.from_dict({"method": ["dsgdm", "DSGDm:beta=0.9"], "lr": [0.1, 0.1]})
+    assert len(grid.experiments) == 1
+
+
+def test_overrides_come_after_the_expansion(write):
+    path = write(
+        'method = ["dsgd", "d2", "relaysum", "momentum-tracking:beta=0.5"]\nlr = [0.1, 0.01]\nseed = [0, 1]\n'
+        '[[override]]\nwhen = {method = "relaysum"}\nset = {topology = "chain"}\n'
+        '[[override]]\nwhen = {method = "D2", seed = [0, 1]}\nset = {weights = "lazy"}\n'
+        '[[override]]\nwhen = {method = "momentum_tracking", model = "small-cnn"}\nset = {lr = [0.3, 0.2, 0.1]}\n'
+    )
+    found = {}
+    for e in read_grid(path).experiments:
+        found.setdefault((e.method, e.topology, e.weights), set()).add(e.lr)
+    assert found == {
+        ("dsgd", "ring", "metropolis"): {0.1, 0.01},
+        ("d2", "ring", "lazy"): {0.1, 0.01},
+        ("relaysum", "chain", "metropolis"): {0.1, 0.01},
+        ("momentum-tracking:beta=0.5", "ring", "metropolis"): {0.1, 0.2, 0.3},
+    }
+
+
+def test_flags_win_over_the_file_and_none_means_not_given(write):
+    path = write("lr = [0.1, 0.2]\nnodes = 4\n")
+    assert [(e.lr, e.nodes, e.seed) for e in read_grid(path, lr=0.5, nodes=None, seed=[1, 2]).experiments] == [
+        (0.5, 4, 1), (0.5, 4, 2)
+    ]  # fmt: skip
+    assert read_experiment(path, lr=0.5).lr == 0.5
+
+
+def test_one_experiment_is_not_a_sweep(write):
+    assert read_experiment(write("lr = 0.5\n")).lr == 0.5
+    with pytest.raises(GossamerError, match=r"grid\.toml describes 2 experiments: that is a sweep; use gossamer sweep"):
+        read_experiment(write("lr = [0.5, 0.1]\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("methud = 'dsgd'", "grid.toml: There is no key 'methud'; did you mean 'method'?"),
+        ("lr = [0.1, 'x']", "grid.toml: lr must be a number, not 'x'"),
+        ("lr = [[0.1]]", "grid.toml: lr must be a number, not [0.1]"),
+        ("lr = []", "grid.toml: lr is an empty list; give it at least one value"),
+        ("nodes = 0", "grid.toml: nodes must be at least 1"),
+        ("name = 3", "grid.toml: name must be text in quotes, not 3"),
+        ("slurm = 3", "[slurm] must be a table"),
+        ("lr = 0.1\nnodes 4", "grid.toml, line 2, column 7: Expected '='"),
+        ("lr = [0.1", "Unclosed array; write key = value"),
+        ("method = ['dsgd', 'dsgdx']", "grid.toml: with method = \"dsgdx\": There is no method 'dsgdx'; did you mean"),
+        ("method = ['dsgd', 'd2']", 'grid.toml: with method = "d2": D^2 needs every eigenvalue'),
+        ("method = 'd2'", "use lazy weights"),
+        ("override = 3", "grid.toml: override must be a list of tables"),
+        ("[[override]]\nwhen = {method = 'dsgd'}", "grid.toml: override 1 needs a when and a set, as in"),
+        ("[[override]]\nwhen = {methd = 'dsgd'}\nset = {lr = 1}", "override 1: There is no key 'methd'"),
+        ("[[override]]\nwhen = {method = 'dsgt'}\nset = {lr = 1}", "override 1: There is no method 'dsgt'"),
+        ("[[override]]\nwhen = {method = 'dsgd'}\nset = {lr = 'a'}", "override 1: lr must be a number"),
+        ("[[override]]\nwhen = {method = 'dsgd'}\nsett = {lr = 1}", "override 1: There is no key 'sett'; did you mean"),
+        ("[[override]]\nwhen = 3\nset = {lr = 1}", "override 1: when must be a table"),
+        ("[[override]]\nwhen = {method = 'dsgd'}\nset = {lr = 1}", "override 1 applies to no experiment"),
+    ],
+)
+def test_mistakes_name_file_key_and_remedy(write, text, words):
+    with pytest.raises(GossamerError) as caught:
+        read_grid(write(text))
+    assert words in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(GossamerError, match="There is no file"):
+        read_grid(tmp_path / "nowhere.toml")
+    with pytest.raises(GossamerError, match="Cannot read"):
+        read_grid(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
+    with pytest.raises(GossamerError, match="not a text file in UTF-8"):
+        read_grid(tmp_path / "latin.toml")
+
+
+def test_only_some_of_a_grid():
+    grid = Grid.from_dict({"method": ["dsgd", "dsgdm"], "seed": [0, 1, 2], "name": "t"})
+    kept = grid.only({"method": "dsgdm", "seed": [0, 2]})
+    assert [(e.method, e.seed) for e in kept.experiments] == [("dsgdm", 0), ("dsgdm", 2)]
+    assert kept.name == "t"
+    with pytest.raises(GossamerError, match="No experiment of the grid has seed = 7"):
+        grid.only({"seed": 7})

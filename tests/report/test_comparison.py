@@ -1,0 +1,148 @@
+"""From stored runs to what a report shows."""
+
+import math
+from statistics import fmean, stdev
+
+import pytest
+
+from gossamer import GossamerError
+from gossamer.experiments.store import StoredRun
+from gossamer.report.comparison import collect, natural
+from gossamer.report.curves import MOST_POINTS, average, node_accuracy
+from gossamer.report.line_charts import line_charts
+from tests.report.stored_runs import copied, marked, unfinished
+
+
+def test_one_panel_ranks_methods_at_their_best_step_size(runs):
+    comparison = collect(runs)
+    (panel,) = comparison.panels
+    assert panel.name == "digits · small-cnn · k-class:k=5 · ring"
+    assert comparison.methods == ["DSGDm", "Gradient Tracking", "Momentum Tracking"]
+    means = [entry.mean for entry in panel.entries]
+    assert means == sorted(means, reverse=True)
+    assert panel.best is panel.entries[0]
+    for entry in panel.entries:
+        by_lr = {lr: [r for r in runs if r.label == entry.method and r.experiment.lr == lr] for lr in (0.02, 0.05)}
+        score = {lr: fmean(r.rows[-1]["validation_accuracy"] for r in group) for lr, group in by_lr.items()}
+        best = max(score, key=lambda lr: (score[lr], -lr))
+        assert entry.cell.lr == best
+        accuracies = [r.rows[-1]["accuracy"] for r in by_lr[best]]
+        assert entry.mean == pytest.approx(fmean(accuracies))
+        assert entry.std == pytest.approx(stdev(accuracies))
+        assert entry.last("accuracy") == pytest.approx(entry.mean)
+        assert entry.curves["accuracy"].std[-1] == pytest.approx(entry.std)
+        assert entry.step_sizes == [(lr, pytest.approx(s)) for lr, s in score.items()]
+        assert fmean(entry.node_accuracy) == pytest.approx(entry.mean)
+    assert comparison.varied == {"method": comparison.methods, "lr": [0.02, 0.05], "seed": [0, 1]}
+    assert comparison.shared["model"] == "small-cnn"
+    assert "lr" not in comparison.shared
+    assert comparison.environments["gossamer"]
+
+
+def test_charts_have_what_was_measured(runs):
+    (panel,) = collect(runs).panels
+    charts = {chart.key: chart for chart in line_charts(panel)}
+    assert set(charts) == {
+        "accuracy", "accuracy-bytes", "accuracy-seconds", "train-loss", "node-spread", "consensus", "tracking",
+        "node-accuracy", "step-sizes",
+    }  # fmt: skip
+    accuracy = charts["accuracy"].series[0]
+    entry = panel.entries[0]
+    assert accuracy.method == entry.method
+    assert accuracy.x == entry.curves["epoch"].mean
+    assert accuracy.y == [pytest.approx(100 * v) for v in entry.curves["accuracy"].mean]
+    assert all(low <= y <= high for low, y, high in zip(accuracy.low, accuracy.y, accuracy.high, strict=True))
+    assert "(kB)" in charts["accuracy-bytes"].x_title or "(MB)" in charts["accuracy-bytes"].x_title
+    assert {s.method for s in charts["tracking"].series} == {"Gradient Tracking", "Momentum Tracking"}
+    # Where all nodes still are equal there is no distance to show on a logarithmic axis.
+    assert all(x > 0 for s in charts["consensus"].series for x in s.x)
+    assert not any(s.low for s in charts["node-spread"].series)
+    assert charts["node-accuracy"].ticks == (0, 1, 2, 3)
+    assert {s.chosen for s in charts["step-sizes"].series} <= {0.02, 0.05}
+
+
+def test_other_settings_make_other_panels(runs, tmp_path):
+    others = [copied(run, tmp_path / run.directory.name, partition="iid", nodes=4) for run in runs]
+    comparison = collect([*others, *runs])
+    assert [panel.name for panel in comparison.panels] == ["iid", "k-class:k=5"]
+    assert [len(panel.entries) for panel in comparison.panels] == [3, 3]
+    assert [panel.key for panel in comparison.panels] == ["iid", "k-class-k-5"]
+    assert comparison.varied["partition"] == ["iid", "k-class:k=5"]
+
+
+def test_the_dataset_tells_the_model_and_files_have_different_names(runs, tmp_path):
+    mine = [copied(runs[0], tmp_path / "a", dataset="mnist"), copied(runs[0], tmp_path / "b", dataset="MNIST")]
+    comparison = collect([*runs, *mine])
+    assert [panel.name for panel in comparison.panels] == ["MNIST", "digits", "mnist"]
+    assert comparison.values["model"] == ["lenet", "small-cnn"]
+    assert len({panel.key for panel in comparison.panels}) == 3
+
+
+def test_a_method_with_a_graph_of_its_own_joins_the_others(runs, tmp_path):
+    relay = [copied(run, tmp_path / str(k), method="relaysum", topology="chain") for k, run in enumerate(runs[:4])]
+    (panel,) = collect([*runs, *relay]).panels
+    (entry,) = (e for e in panel.entries if e.method == "RelaySum")
+    assert entry.title == "RelaySum on chain"
+    assert panel.settings["topology"] == "ring"
+    assert panel.about["graph"]["name"] == "ring"
+    # But a method that was run on both graphs is compared on each.
+    both = copied(runs[0], tmp_path / "both", topology="chain")
+    assert len(collect([*runs, *relay, both]).panels) == 2
+
+
+def test_unfinished_diverged_and_failed_runs_are_told(runs, tmp_path):
+    mine = [copied(run, tmp_path / str(k)) for k, run in enumerate(runs)]
+    dsgdm, tracking, momentum = mine[:4], mine[4:8], mine[8:]
+    for run in dsgdm:
+        unfinished(run, 2)
+    for run in tracking:
+        marked(run, "diverged")
+    marked(momentum[0], "failed")
+    comparison = collect([StoredRun(run.directory) for run in mine])
+    assert comparison.notes[0] == (
+        "4 of 12 runs not finished, 1 of 12 runs failed, 4 of 12 runs diverged. Accuracies are of those that are done."
+    )
+    (panel,) = comparison.panels
+    found = {entry.method: entry for entry in panel.entries}
+    assert panel.entries[0].method == "Momentum Tracking"
+    assert found["DSGDm"].missing == "unfinished"
+    assert found["Gradient Tracking"].missing == "diverged"
+    assert math.isnan(found["DSGDm"].mean)
+    assert len(found["DSGDm"].curves["accuracy"].mean) == 2
+    assert any("The loss is nan" in note for note in panel.notes)
+
+
+def test_runs_without_any_figures_do_no_harm(runs, tmp_path):
+    (only,) = [unfinished(copied(runs[0], tmp_path / "a"), 0)]
+    (panel,) = collect([only]).panels
+    assert panel.best is None
+    assert line_charts(panel) == []
+    assert math.isnan(panel.entries[0].last("bytes"))
+
+
+def test_nothing_to_report_on_gets_a_sentence():
+    with pytest.raises(GossamerError, match="There are no runs to report on"):
+        collect([])
+
+
+def test_methods_of_ones_own_have_a_look_of_their_own(runs, tmp_path):
+    mine = [copied(runs[0], tmp_path / str(k), label=f"Mine {k}", method=f"mine-{k}") for k in range(5)]
+    looks = collect([*runs, *mine]).looks
+    assert len(set(looks.values())) == len(looks) == 8
+    assert list(looks)[:3] == ["DSGDm", "Gradient Tracking", "Momentum Tracking"]
+
+
+def test_long_curves_are_thinned_and_keep_their_ends():
+    rows = [{"epoch": float(k), "accuracy": k / 1000} for k in range(1001)]
+    bands = average([rows, rows])
+    assert len(bands["epoch"].mean) == MOST_POINTS
+    assert (bands["epoch"].mean[0], bands["epoch"].mean[-1]) == (0.0, 1000.0)
+    assert not bands["tracking_error"].exists
+    assert bands["accuracy"].exists
+    assert node_accuracy([rows]) == []
+
+
+def test_numbers_sort_by_size_also_in_words():
+    words = ["k=10", "k=2", "dirichlet:alpha=0.5", "dirichlet:alpha=0.25", "iid"]
+    assert sorted(words, key=natural) == ["dirichlet:alpha=0.25", "dirichlet:alpha=0.5", "iid", "k=2", "k=10"]
+    assert sorted([10.0, 2.0, 0.5], key=natural) == [0.5, 2.0, 10.0]

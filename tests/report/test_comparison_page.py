@@ -1,0 +1,131 @@
+"""The report's page, without a browser: what is in it, and that nothing in it asks for a network."""
+
+import json
+import re
+import sys
+import tomllib
+
+import pytest
+
+from gossamer import GossamerError
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.store import StoredRun
+from gossamer.report import check_report, write_report
+from gossamer.report.comparison import collect
+from gossamer.report.comparison_page import comparison_page, plotly_script, toml
+from tests.report.stored_runs import copied, unfinished
+
+
+def without_scripts(page: str) -> str:
+    return re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+
+
+def figures(page: str, panel: int = 0) -> dict:
+    found = re.search(rf'<script type="application/json" id="figures-panel-{panel}">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found[1])
+
+
+@pytest.fixture(scope="module")
+def page(runs) -> str:
+    return comparison_page(collect(runs), "A <title>", "gossamer compare --methods 'a,b' & more")
+
+
+def test_the_page_says_what_was_compared_and_how_to_make_it_again(page, runs):
+    text = without_scripts(page)
+    for words in (
+        "A &lt;title&gt;",
+        "3 methods, 12 runs: digits, small-cnn, k-class:k=5, ring, 4 nodes.",
+        "gossamer compare --methods &#x27;a,b&#x27; &amp; more",
+        "spectral gap 1 − λ = 0.6667",
+        "p = 0.8889",
+        "mean label distance",
+        "Configuration and versions",
+        "All 12 runs",
+        'data-method="Momentum Tracking"',
+    ):
+        assert words in text
+    for entry in collect(runs).panels[0].entries:
+        assert f"{100 * entry.mean:.1f} ± {100 * entry.std:.2f}" in text
+
+
+def test_nothing_comes_from_elsewhere(page):
+    assert not re.search(r'(src|href)="(?!#)', without_scripts(page))
+    assert "@import" not in page.split("<script>")[0]
+    assert plotly_script() in page
+
+
+def test_figures_are_plain_and_carry_their_method(page, runs):
+    found = figures(page)
+    assert set(found) >= {"accuracy", "accuracy-bytes", "accuracy-seconds", "node-spread", "consensus", "tracking",
+                          "node-accuracy", "partition"}  # fmt: skip
+    lines = [t for t in found["accuracy"]["data"] if t.get("name")]
+    assert {t["meta"] for t in lines} == {"DSGDm", "Gradient Tracking", "Momentum Tracking"}
+    bands = [t for t in found["accuracy"]["data"] if t.get("fill")]
+    assert {t["meta"] for t in bands} == {t["meta"] for t in lines}
+    counts = runs[0].about["partition"]["counts"]
+    assert [t["y"] for t in found["partition"]["data"]] == [list(column) for column in zip(*counts, strict=True)]
+    colours = {
+        (t["meta"], t["line"]["color"])
+        for chart in found.values()
+        for t in chart["data"]
+        if t.get("name") and "line" in t
+    }
+    assert len(colours) == 3
+
+
+def test_a_page_without_a_command_shows_every_experiment(runs):
+    text = without_scripts(comparison_page(collect(runs), "t"))
+    assert "gossamer run experiment.toml" in text
+    assert text.count("method = &quot;") == 3
+
+
+def test_an_experiment_survives_the_way_through_its_file():
+    experiment = Experiment(method="momentum-tracking:beta=0.5,init=zero", lr=1e-5, topology='file:"g".txt', clip=1)
+    assert Experiment.from_dict(tomllib.loads(toml(experiment))).id == experiment.id
+
+
+def test_a_hostile_label_stays_text(runs, tmp_path):
+    nasty = "</script><script>alert(1)</script>"
+    mine = copied(runs[0], tmp_path / "run", label=nasty, method="mine")
+    page = comparison_page(collect([mine]), nasty, nasty)
+    assert "<script>alert(1)" not in page
+    assert figures(page)["accuracy"]["data"][-1]["meta"] == nasty
+
+
+def test_a_half_finished_sweep_is_reported_and_says_so(runs, tmp_path):
+    mine = [copied(run, tmp_path / str(k)) for k, run in enumerate(runs)]
+    for k, run in enumerate(mine[5:]):
+        unfinished(run, k % 3)
+    text = without_scripts(comparison_page(collect([StoredRun(r.directory) for r in mine]), "t"))
+    assert "7 of 12 runs not finished" in text
+    assert "unfinished" in text
+
+
+def test_graphs_that_change_and_graphs_that_are_too_large_are_described(runs, tmp_path):
+    mine = copied(runs[0], tmp_path / "run")
+    about = json.loads((mine.directory / "run.json").read_text())
+    about["graph"] |= {"period": 3, "nodes": 100, "edges": [[a, b] for a in range(100) for b in range(a)]}
+    (mine.directory / "run.json").write_text(json.dumps(about))
+    text = without_scripts(comparison_page(collect([StoredRun(mine.directory)]), "t"))
+    assert "3 rounds until it repeats" in text
+    assert "Too many edges to draw." in text
+    assert "Every" in text
+
+
+def test_many_settings_have_a_matrix_and_a_selector(runs, tmp_path):
+    other = [copied(run, tmp_path / run.directory.name, partition="iid") for run in runs]
+    page = comparison_page(collect([*runs, *other]), "t")
+    assert '<select id="panel"><option value="panel-0">iid</option><option value="panel-1">k-class:k=5</option>' in page
+    assert "All results" in page
+    assert page.count('<section class="panel"') == 2
+    assert set(figures(page, 0)) == set(figures(page, 1))
+
+
+def test_the_report_is_written_in_one_piece_and_a_missing_plotly_gets_a_sentence(runs, tmp_path, monkeypatch):
+    path = write_report(runs, tmp_path / "deep" / "report.html", title="Mine")
+    assert path.read_text().startswith("<!doctype html>")
+    assert "<title>Mine</title>" in path.read_text()[:500]
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(GossamerError, match=r"need plotly.*pip install 'gossamer\[report\]'"):
+        check_report(tmp_path / "other.html")
+    assert not (tmp_path / "other.html").exists()

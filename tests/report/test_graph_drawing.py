@@ -1,0 +1,38 @@
+"""Where nodes stand."""
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from gossamer import topology
+from gossamer.report.graph_drawing import MOST_EDGES, places, svg
+
+
+@pytest.mark.parametrize("name", ["ring", "chain", "star", "balanced-tree", "complete", "hypercube", "exponential"])
+@pytest.mark.parametrize("nodes", [2, 8, 32])
+def test_nodes_stand_apart_and_inside_the_drawing(name, nodes):
+    graph = topology.get(name, nodes)
+    at = places(nodes, graph.graph.edges.tolist())
+    assert len(at) == nodes
+    assert all(abs(x) <= 1 + 1e-9 and abs(y) <= 1 + 1e-9 for x, y in at)
+    assert min(math.dist(a, b) for k, a in enumerate(at) for b in at[:k]) > 0.05
+
+
+def test_a_star_has_its_hub_in_the_middle_and_a_chain_does_not_cross_itself():
+    star = topology.get("star", 9)
+    hub = max(range(9), key=lambda node: sum(node in edge for edge in star.graph.edges.tolist()))
+    assert places(9, star.graph.edges.tolist())[hub] == (0, 0)
+    chain = places(12, [[k, k + 1] for k in range(11)])
+    steps = [math.dist(a, b) for a, b in pairwise(chain)]
+    assert max(steps) < 1.3
+
+
+def test_the_drawing_has_every_edge_and_numbers_for_few_nodes():
+    edges = topology.get("ring", 8).graph.edges.tolist()
+    drawing = svg(8, edges, "a ring")
+    assert drawing.count("<line") == 8
+    assert drawing.count("<circle") == drawing.count("<text") == 8
+    assert svg(40, [[0, k] for k in range(1, 40)], "a star").count("<text") == 0
+    assert svg(100, [[a, b] for a in range(100) for b in range(a)], "all") == ""
+    assert MOST_EDGES < 100 * 99 / 2

@@ -1,0 +1,41 @@
+"""`gossamer report`."""
+
+import pytest
+
+from gossamer.cli import main
+from tests.report.stored_runs import copied
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as exit:
+        main(["report", *arguments])
+    return exit.value.code
+
+
+def test_a_page_figures_and_tables(runs, tmp_path, capsys):
+    place = tmp_path / "runs"
+    copied(runs[0], place / "one")
+    out, figures, tables = tmp_path / "r.html", tmp_path / "figures", tmp_path / "tables"
+    assert call(str(place), "-o", str(out), "--figures", str(figures), "--tables", str(tables), "--title", "Mine") == 0
+    told = capsys.readouterr().out
+    assert f"report: {out} (1 runs)" not in told
+    assert f"report: {out} (1 run)" in told
+    assert "<title>Mine</title>" in out.read_text()
+    assert (figures / "accuracy.pdf").exists()
+    assert (tables / "ranking.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "There is nothing to report on"),
+        (["nowhere"], "There is no directory nowhere"),
+        ([".", "--outt", "x"], "--outt"),
+    ],
+)
+def test_mistakes_get_a_sentence(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call(*arguments) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
