@@ -35,10 +35,16 @@ lint: $(STAMP) ## ruff (lint and format) and mypy
 bench: $(STAMP) ## every benchmark: ratios measured side by side
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-docs: $(STAMP) ## regenerate the tables in docs/ that come from the code
+docs: $(STAMP) ## the documentation in site/: regenerate what comes from the code, build strictly, check links
 	$(BIN)/python docs/generate.py
+	$(BIN)/zensical build --strict --clean
+	$(BIN)/python docs/check_site.py
+	@echo "open site/index.html"
+
+figures: $(STAMP) ## make the figures of the documentation anew (minutes)
+	$(BIN)/python docs/figures.py
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) out runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) out runs site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 
-.PHONY: help setup demo test test-slow lint bench docs clean
+.PHONY: help setup demo test test-slow lint bench docs figures clean

@@ -1,79 +1,75 @@
-"""Write docs/methods.md from what the methods declare.
+"""Fill in the parts of the documentation that come from the code.
 
-python docs/generate.py            write the page
-python docs/generate.py --check    exit with 1 if the page is not what the code declares
+python docs/generate.py            write them
+python docs/generate.py --check    exit with 1 and name the files that are not what the code says
+
+Such a part stands in a page between two comments; the first names what to put there:
+
+    <!-- made from the code: methods -->
+    <!-- end -->
+
+The drawings of the graphs are made as a whole. Figures and measurements, which take minutes, are made by figures.py.
 """
 
-import inspect
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from gossamer import methods
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "making"))
 
-PAGE = Path(__file__).parent / "methods.md"
-PROMISES = {
-    "exact": "exact",
-    "exact_on_schedules": "exact on schedules",
-    "preserves_mean": "mean follows SGD",
-    "equals_sgd_alone": "equals SGD alone",
-    "tracks": "tracks",
-    "overlaps": "overlaps",
+import error_sentences  # noqa: E402
+import graph_blocks  # noqa: E402
+import measured_blocks  # noqa: E402
+import method_blocks  # noqa: E402
+import reference_blocks  # noqa: E402
+
+from gossamer.files import write_text  # noqa: E402
+
+BLOCKS: dict[str, Callable[..., str]] = {
+    "methods": method_blocks.overview,
+    "method": method_blocks.method,
+    "compatibility": method_blocks.compatibility,
+    "optimizers": method_blocks.optimizers,
+    "graphs": graph_blocks.families,
+    "schedules": graph_blocks.schedules,
+    "room": reference_blocks.room,
+    "package": reference_blocks.package,
+    "error": error_sentences.sentence,
+    "measured": measured_blocks.measured,
 }
+BLOCK = re.compile(r"(<!-- made from the code: (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def page() -> str:
-    """The whole page."""
-    found = [methods.find(name) for name in methods.BUILT_IN]
-    head = ["method", "sends per round and edge", "needs", *PROMISES.values()]
-    rows = [
-        [
-            f"[{cls.facts.title}](#{cls.name})",
-            cls.facts.cost,
-            str(cls.facts.needs),
-            *("yes" if getattr(cls.facts, key) else "–" for key in PROMISES),
-        ]
-        for cls in found
-    ]
-    lines = [
-        "# Methods",
-        "",
-        "Made by `make docs` from what the methods declare; `gossamer.testing.check_method` checks every declaration.",
-        "",
-        f"| {' | '.join(head)} |",
-        f"|{'---|' * len(head)}",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
-        *_legend(),
-    ]
-    for cls in found:
-        lines += [
-            f'<a id="{cls.name}"></a>',
-            "",
-            f"## {cls.facts.title}",
-            "",
-            f"`gossamer.methods.get({cls.name!r})`",
-            "",
-        ]
-        lines += ["```text", inspect.getdoc(cls) or "", "```", ""]
-    return "\n".join(lines)
+def filled(page: str) -> str:
+    """A page with its blocks made anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        opening, kind, arguments, closing = match.groups()
+        return f"{opening}\n{BLOCKS[kind](*arguments.split())}\n\n{closing}"
+
+    return BLOCK.sub(fill, page)
 
 
-def _legend() -> list[str]:
-    docs = inspect.getsource(methods.Facts).split("\n")
-    told = {}
-    for k, line in enumerate(docs):
-        name = line.strip().split(":")[0]
-        if name in PROMISES:
-            told[name] = docs[k + 1].strip().strip('"')
-    return [f"- **{title}**: {told[key]}" for key, title in PROMISES.items()] + [""]
+def files() -> dict[Path, str]:
+    """Every file that comes from the code, and what it must hold."""
+    pages = {path: path.read_text(encoding="utf-8") for path in sorted(HERE.rglob("*.md"))}
+    made = {path: filled(text) for path, text in pages.items() if BLOCK.search(text)}
+    return made | {HERE / "topologies" / name: svg for name, svg in graph_blocks.drawings().items()}
 
 
 def main() -> int:
     """Write or check."""
-    text = page()
+    old = {
+        path: text for path, text in files().items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
     if "--check" in sys.argv:
-        return int(PAGE.read_text(encoding="utf-8") != text)
-    PAGE.write_text(text, encoding="utf-8")
+        for path in old:
+            print(f"{path.relative_to(HERE.parent)} is out of date; run: make docs", file=sys.stderr)
+        return int(bool(old))
+    for path, text in old.items():
+        write_text(path, text)
     return 0
 
 

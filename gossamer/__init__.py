@@ -7,125 +7,34 @@ Every public name is reachable from here and loaded when it is first used, so th
 Topology('ring', n=8, degree=2, period=1)
 >>> gs.MomentumTracking(beta=0.9)
 MomentumTracking(beta=0.9, init='theorem')
+
+The names are listed once, in `__init__.pyi`, one import per line: a new one is a new line there.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from gossamer._version import __version__
+from gossamer._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from gossamer import data, engine, errors, methods, models, network, optim, problems, testing, theory, topology
-    from gossamer.data import partition
-    from gossamer.engine import minimize, simulate
-    from gossamer.errors import GossamerError
-    from gossamer.methods import (
-        D2,
-        DSGD,
-        ABm,
-        AllReduceSGDm,
-        DecentLaM,
-        DSGDm,
-        Facts,
-        GradientTracking,
-        GTAdam,
-        Method,
-        MomentumTracking,
-        Needs,
-        QGDSGDm,
-        RelaySum,
-        RelaySumM,
-        State,
-    )
-    from gossamer.optim import average_, averaged, rounds
 
-_ROOMS = (
-    "data",
-    "engine",
-    "errors",
-    "methods",
-    "models",
-    "network",
-    "optim",
-    "problems",
-    "testing",
-    "theory",
-    "topology",
-)
-_HOME = {
-    "GossamerError": "errors",
-    "minimize": "engine",
-    "partition": "data",
-    "simulate": "engine",
-    **dict.fromkeys(("average_", "averaged", "rounds"), "optim"),
-    **dict.fromkeys(
-        (
-            "ABm",
-            "AllReduceSGDm",
-            "D2",
-            "DSGD",
-            "DSGDm",
-            "DecentLaM",
-            "Facts",
-            "GTAdam",
-            "GradientTracking",
-            "Method",
-            "MomentumTracking",
-            "Needs",
-            "QGDSGDm",
-            "RelaySum",
-            "RelaySumM",
-            "State",
-        ),
-        "methods",
-    ),
-}
+def _read_names() -> dict[str, str]:
+    """Every public name and the module it comes from, out of the lines `from module import name as name`."""
+    lines = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines()
+    imports = [line.split() for line in lines if line.startswith("from ")]
+    return {name: module for _, module, _, _, _, name in imports}
 
-__all__ = [
-    "D2",
-    "DSGD",
-    "ABm",
-    "AllReduceSGDm",
-    "DSGDm",
-    "DecentLaM",
-    "Facts",
-    "GTAdam",
-    "GossamerError",
-    "GradientTracking",
-    "Method",
-    "MomentumTracking",
-    "Needs",
-    "QGDSGDm",
-    "RelaySum",
-    "RelaySumM",
-    "State",
-    "__version__",
-    "average_",
-    "averaged",
-    "data",
-    "engine",
-    "errors",
-    "methods",
-    "minimize",
-    "models",
-    "network",
-    "optim",
-    "partition",
-    "problems",
-    "rounds",
-    "simulate",
-    "testing",
-    "theory",
-    "topology",
-]
+
+_HOME = _read_names()
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gossamer' has no attribute '{name}'")
+    if _HOME[name] == __name__:
         return import_module(f"gossamer.{name}")
-    if name in _HOME:
-        return getattr(import_module(f"gossamer.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'gossamer' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -18,6 +18,9 @@ class Erasing:
     The rectangle covers a share of the image uniform in `scale`, with height / width log-uniform in `ratio`. One that
     does not fit strictly inside the image is drawn again, at most ten times, and then the image is left alone; one
     that fits is placed uniformly. These are torchvision's `RandomErasing` and its defaults.
+
+    >>> Erasing(p=0.25)
+    Erasing(p=0.25, scale=(0.02, 0.33), ratio=(0.3, 3.3))
     """
 
     p: float = 0.5

@@ -55,6 +55,9 @@ def get(name: str, data_dir: PathLike | None = None, on_progress: OnProgress | N
 
     Progress is shown as a bar on a terminal, or reported to `on_progress`. A stopped download continues where it
     stopped. Several processes may call this at once: one downloads, the others wait.
+
+    >>> get("digits").name
+    'digits'
     """
     entry = _entry(name)
     location = locate.find(entry, data_dir)

@@ -17,6 +17,11 @@ class NodeData:
     """What each node sees: a dataset and who holds which of its training samples.
 
     Made by `dataset.split(recipe)`; prints as the partition's table.
+
+    >>> from gossamer import data
+    >>> nodes = data.load("digits").split(data.partition.iid(nodes=4))
+    >>> nodes.nodes, nodes.sizes
+    (4, [324, 324, 324, 324])
     """
 
     dataset: Dataset

@@ -31,7 +31,14 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: what was measured, and every node's model."""
+    """A finished run: what was measured, and every node's model.
+
+    >>> from gossamer import data, models
+    >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))
+    >>> run = simulate(models.SmallCNN, nodes, "dsgd", "ring", lr=0.1, batch_size=32, rounds=1)
+    >>> len(run.models), type(run.averaged_model()).__name__
+    (2, 'SmallCNN')
+    """
 
     history: History
     models: list[nn.Module]

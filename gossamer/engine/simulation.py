@@ -29,7 +29,11 @@ log = logging.getLogger("gossamer")
 
 
 class DivergenceError(GossamerError):
-    """A node's loss is no longer a finite number."""
+    """A node's loss is no longer a finite number.
+
+    >>> str(DivergenceError(node=3, round=12, loss=float("nan"), lr=0.5))
+    'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
+    """
 
     def __init__(self, node: int, round: int, loss: float, lr: float) -> None:
         self.node, self.round = node, round

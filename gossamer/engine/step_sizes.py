@@ -13,7 +13,14 @@ from gossamer.errors import GossamerError, unknown
 
 
 class StepSize(ABC):
-    """A schedule: the step size as a function of the epoch (a real number) and of the number of epochs in the run."""
+    """A schedule: the step size as a function of the epoch (a real number) and of the number of epochs in the run.
+
+    >>> class Halving(StepSize):
+    ...     def at(self, epoch, epochs):
+    ...         return 0.1 * 0.5 ** int(epoch)
+    >>> Halving().at(2.5, epochs=10)
+    0.025
+    """
 
     @abstractmethod
     def at(self, epoch: float, epochs: float) -> float:
@@ -22,7 +29,11 @@ class StepSize(ABC):
 
 @dataclass(frozen=True)
 class Constant(StepSize):
-    """Always `lr`."""
+    """Always `lr`.
+
+    >>> Constant(0.1).at(epoch=3, epochs=10)
+    0.1
+    """
 
     lr: float
 
@@ -59,7 +70,11 @@ class StepDecay(StepSize):
 
 @dataclass(frozen=True)
 class Cosine(StepSize):
-    """From `lr` down to `final` along half a cosine over the whole run."""
+    """From `lr` down to `final` along half a cosine over the whole run.
+
+    >>> [round(Cosine(0.1).at(e, 10), 6) for e in (0, 5, 10)]
+    [0.1, 0.05, 0.0]
+    """
 
     lr: float
     final: float = 0.0
@@ -75,7 +90,11 @@ class Cosine(StepSize):
 
 @dataclass(frozen=True)
 class WarmUp(StepSize):
-    """Grow linearly from `start` times the step size to the whole of it over the first `epochs`, then follow `then`."""
+    """Grow linearly from `start` times the step size to the whole of it over the first `epochs`, then follow `then`.
+
+    >>> [WarmUp(Constant(0.1), epochs=4).at(e, 10) for e in (0, 2, 4, 9)]
+    [0.0, 0.05, 0.1, 0.1]
+    """
 
     then: StepSize
     epochs: float

@@ -20,7 +20,14 @@ CHUNK = 1000
 
 @dataclass
 class Trajectory:
-    """What happened in a run of `minimize`."""
+    """What happened in a run of `minimize`.
+
+    >>> from gossamer import DSGD, topology
+    >>> from gossamer.problems import Quadratic
+    >>> run = minimize(Quadratic.synthetic(nodes=4, dim=2), DSGD(), topology.ring(4), lr=0.1, rounds=10)
+    >>> run.squared_gradients.shape, run.x.shape
+    (torch.Size([11]), torch.Size([4, 2]))
+    """
 
     squared_gradients: Tensor
     """|grad f(xbar_r)|^2 for r = 0 .. rounds: entry r belongs to the mean point before round r."""

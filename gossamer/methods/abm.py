@@ -17,6 +17,8 @@ from gossamer.network.contract import Network
 class HeavyBallState(TrackingState):
     """Tracking, and the last step of x."""
 
+    keeps = ("signal", "velocity")
+
     velocity: Tensor
 
 
@@ -29,6 +31,9 @@ class ABm(Method):
 
     Xin and Khan, "Distributed heavy-ball: a generalization and acceleration of first-order methods with gradient
     tracking", IEEE TAC 2020.
+
+    >>> ABm(beta=0.8)
+    ABm(beta=0.8)
     """
 
     name = "abm"

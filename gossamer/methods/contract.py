@@ -16,7 +16,24 @@ from gossamer.topology import Topology
 
 @dataclasses.dataclass
 class State:
-    """What a method remembers between rounds: a dataclass of tensors, numbers and pending messages."""
+    """What a method remembers between rounds: a dataclass of tensors, numbers and pending messages.
+
+    >>> import torch
+    >>> @dataclasses.dataclass
+    ... class Momentum(State):
+    ...     u: Tensor
+    >>> Momentum(torch.zeros(2)).tensors()
+    {'u': tensor([0., 0.])}
+    """
+
+    keeps: ClassVar[tuple[str, ...] | None] = None
+    """The vectors that stay true when nodes leave or join; None: nothing is known, and the method starts anew."""
+
+    def rejoin(self, x: Tensor, net: Network, round: int) -> None:
+        """Go on among other nodes: what `keeps` names has been taken over, all else is as `initial` made it.
+
+        The network may be used: all nodes do this in the same round, which has not begun.
+        """
 
     def tensors(self) -> dict[str, Any]:
         """Everything in the state as plain tensors and numbers. Messages under way are waited for first."""
@@ -121,12 +138,20 @@ class Method(ABC):
 
 
 def names() -> list[str]:
-    """The names of all methods, the user's own included."""
+    """The names of all methods, the user's own included.
+
+    >>> "momentum-tracking" in names()
+    True
+    """
     return list(Method._registry)
 
 
 def find(name: str) -> type[Method]:
-    """The class of the method called `name` (upper case, blanks and underscores do not matter)."""
+    """The class of the method called `name` (upper case, blanks and underscores do not matter).
+
+    >>> find("Momentum Tracking").__name__
+    'MomentumTracking'
+    """
     key = _key(name)
     if key not in Method._registry:
         raise unknown("method", str(name), names())

@@ -15,6 +15,8 @@ from gossamer.network.contract import Network
 class D2State(State):
     """The half step of the last round, H = X - eta G, with the step size of its own round."""
 
+    keeps = ()  # mean H = mean X holds among all nodes only; H = X, as before the first round, holds among any
+
     half: Tensor
 
 
@@ -29,6 +31,9 @@ class D2(Method):
     carries the step size of its own round, so that a change of step size leaves no drift behind. X + H - H_prev
     accumulates rounding: about 5e-2 after 20,000 rounds in float32, so use float64 for long exact runs.
     Tang et al., "D^2: decentralized training over decentralized data", ICML 2018.
+
+    >>> from gossamer import topology
+    >>> D2().check(topology.ring(8, weights="lazy"))
     """
 
     name = "d2"

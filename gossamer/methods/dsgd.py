@@ -19,6 +19,9 @@ class DSGD(Method):
     X <- W (X - eta G)
 
     Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NeurIPS 2017.
+
+    >>> DSGD().hyperparameters
+    {}
     """
 
     name = "dsgd"
@@ -36,6 +39,8 @@ class DSGD(Method):
 class MomentumState(State):
     """The momentum of each node."""
 
+    keeps = ("u",)
+
     u: Tensor
 
 
@@ -48,6 +53,9 @@ class DSGDm(Method):
 
     Different data make the nodes' momenta point apart, and the momentum amplifies the difference by 1/(1 - beta).
     Gao and Huang, "Periodic stochastic gradient descent with momentum for decentralized training", 2020.
+
+    >>> DSGDm(beta=0.8, nesterov=True)
+    DSGDm(beta=0.8, nesterov=True)
     """
 
     name = "dsgdm"

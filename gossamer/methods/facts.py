@@ -16,7 +16,11 @@ EIGENVALUE_MARGIN = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a method needs of the graph."""
+    """What a method needs of the graph.
+
+    >>> str(Needs(static=True))
+    'static graph'
+    """
 
     static: bool = False
     """The same weights in every round."""
@@ -64,7 +68,11 @@ class Needs:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a method is, costs, needs and promises. Every promise is checked by `gossamer.testing.check_method`."""
+    """What a method is, costs, needs and promises. Every promise is checked by `gossamer.testing.check_method`.
+
+    >>> Facts(title="DSGD", sends=1).cost
+    '1 vector'
+    """
 
     title: str
     """The name as papers write it."""

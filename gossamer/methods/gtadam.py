@@ -17,6 +17,8 @@ from gossamer.network.contract import Network
 class AdamState(TrackingState):
     """Tracking, and Adam's two moments."""
 
+    keeps = ("signal", "m", "v")
+
     m: Tensor
     v: Tensor
 
@@ -32,6 +34,9 @@ class GTAdam(Method):
 
     Carnevale et al., "GTAdam: gradient tracking with adaptive momentum for distributed online optimization",
     IEEE TCNS 2022.
+
+    >>> GTAdam(b1=0.8)
+    GTAdam(b1=0.8, b2=0.999, eps=1e-08, gmax=None)
     """
 
     name = "gtadam"

@@ -16,6 +16,8 @@ from gossamer.network.contract import Network
 class QuasiGlobalState(State):
     """The quasi-global momentum, and room for the mixed model."""
 
+    keeps = ("m",)
+
     m: Tensor
     mixed: Tensor
 
@@ -31,6 +33,9 @@ class QGDSGDm(Method):
 
     Where eta = 0: X <- W X, and M stays as it is.
     Lin et al., "Quasi-global momentum: accelerating decentralized deep learning on heterogeneous data", ICML 2021.
+
+    >>> QGDSGDm(beta=0.9, mu=0.8)
+    QGDSGDm(beta=0.9, mu=0.8)
     """
 
     name = "qg-dsgdm"

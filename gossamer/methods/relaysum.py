@@ -1,7 +1,7 @@
 """RelaySum: on a tree, relayed sums reach every node undiluted after as many rounds as they are edges away."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ Fill = Literal["arrived", "own"]
 @dataclass
 class RelayState(State):
     """On every directed edge, the message that arrived last and how many nodes it sums over."""
+
+    keeps: ClassVar[tuple[str, ...] | None] = ()  # relayed sums contain nodes that may have left
 
     messages: Tensor
     counts: Tensor
@@ -36,6 +38,9 @@ class RelaySum(Method):
     node's own half step in the place of those that are missing. What arrives from afar is old, so even identical nodes
     do not follow plain SGD step by step.
     Vogels et al., "RelaySum for decentralized deep learning on heterogeneous data", NeurIPS 2021.
+
+    >>> RelaySum().facts.needs.tree
+    True
     """
 
     name = "relaysum"
@@ -66,6 +71,8 @@ class RelaySum(Method):
 class RelayMomentumState(RelayState):
     """The relayed messages, and the momentum of each node."""
 
+    keeps = ("u",)
+
     u: Tensor
 
 
@@ -75,6 +82,9 @@ class RelaySumM(Method):
 
     U  <- beta U + G
     Xh = X - eta U                 (nesterov: G + beta U in the place of U), then as RelaySum
+
+    >>> RelaySumM(beta=0.8).momentum
+    0.8
     """
 
     name = "relaysum-m"

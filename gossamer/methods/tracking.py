@@ -9,6 +9,7 @@ next gradient is computed, without any staleness. In round 0 nothing needs to be
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,9 +22,15 @@ from gossamer.network.contract import Network, Pending, Ready
 class TrackingState(State):
     """The last signal, its tracked average, and the message [W x ; W y] that is under way."""
 
+    keeps: ClassVar[tuple[str, ...] | None] = ("signal",)
+
     signal: Tensor
     y: Tensor
     mixed: Pending
+
+    def rejoin(self, x: Tensor, net: Network, round: int) -> None:
+        """Y <- signal, whoever the nodes are: the mean of Y is the mean of the signal again. Then [x ; y] leaves."""
+        self.send(x, self.signal.clone(), net, round)
 
     def send(self, x: Tensor, y: Tensor, net: Network, round: int) -> None:
         """Let [x ; y] leave for `round`; `y` is kept, and the storage of the y before it takes the answer."""

@@ -10,6 +10,9 @@ class LeNet(nn.Sequential):
 
     conv 5x5 -> 6, relu, max pool 2, GroupNorm(2, 6); conv 5x5 -> 16, relu, max pool 2, GroupNorm(4, 16);
     linear 120, relu, linear 84, relu, linear `classes`.
+
+    >>> sum(p.numel() for p in LeNet((3, 32, 32), 10).parameters())
+    62050
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:

@@ -40,6 +40,9 @@ class ResNet34(nn.Sequential):
     """3x3 stem without max pool, stages of 3, 4, 6, 3 blocks with 64, 128, 256, 512 channels, mean, linear.
 
     21,282,122 parameters on 3x32x32 (10 classes). GroupNorm(8) everywhere; stages 2 to 4 halve the image.
+
+    >>> sum(p.numel() for p in ResNet34((3, 32, 32), 10).parameters())
+    21282122
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:

@@ -4,37 +4,68 @@ The store is what torchrun already gives every process, so this needs no connect
 neighbours, and a rank that has not come is known by its number.
 """
 
+import hashlib
 import json
+import time
+import uuid
 from collections import Counter
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gossamer.errors import GossamerError
-from gossamer.network.waiting import PeerError, Waiting
+from gossamer.network.waiting import Waiting
 
+_POLL = 0.2
+_mark = uuid.uuid4().hex
 _calls: Counter[str] = Counter()
+_boards: dict[str, Store] = {}
 
 
 def tell_all(group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, what: str) -> list[dict[str, Any]]:
     """What every rank of the group says, in the order of ranks. All ranks must call this equally often."""
+    name, ranks = group.group_name, range(group.size())
+    call = _calls[name]
+    _calls[name] += 1
+    keys = [f"{call}/{rank}" for rank in ranks]
+    with waiting.everyone(what):
+        deadline, pause = time.monotonic() + waiting.timeout.total_seconds(), 0.002
+        known = _boards.get(name)
+        board = known or _board(group)
+        board.set(keys[group.rank()], json.dumps(facts))
+        while not board.check(keys):
+            if time.monotonic() > deadline:
+                missing = [rank for rank in ranks if not board.check([keys[rank]])]
+                raise waiting.refuse(
+                    f"{_ranks(missing).capitalize()} did not come to {what} within "
+                    f"{waiting.timeout.total_seconds():g} s; start all nodes and let each of them make the same calls."
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _POLL)
+            if known is None:
+                board = _board(group)
+                board.set(keys[group.rank()], json.dumps(facts))
+        _boards[name] = board
+        return [json.loads(text) for text in board.multi_get(keys)]
+
+
+def meeting_board(group: dist.ProcessGroup) -> Store:
+    """The part of the store that belongs to the processes which have met, and to no earlier ones."""
+    return _boards[group.group_name]
+
+
+def _board(group: dist.ProcessGroup) -> Store:
+    """The part of the store that belongs to the processes whose marks it now holds.
+
+    A store may outlive the processes: after a restart it still holds what the killed ones said. Every process puts its
+    own mark in the place of its predecessor's; once all have done so, they look for each other in the same part.
+    """
     store = group.get_group_store()
-    call = _calls[group.group_name]
-    _calls[group.group_name] += 1
-    keys = [f"gossamer/{call}/{rank}" for rank in range(group.size())]
-    store.set(keys[group.rank()], json.dumps(facts))
-    try:
-        with waiting.everyone(what):
-            store.wait(keys, waiting.timeout)
-    except PeerError as error:
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
-        if not missing:
-            raise
-        raise waiting.refuse(
-            f"{_ranks(missing).capitalize()} did not come to {what} within {waiting.timeout.total_seconds():g} s; "
-            f"start all nodes and let each of them make the same calls."
-        ) from error
-    return [json.loads(text) for text in store.multi_get(keys)]
+    keys = [f"gossamer/{rank}" for rank in range(group.size())]
+    store.set(keys[group.rank()], _mark)
+    marks = [store.get(key) if store.check([key]) else b"" for key in keys]
+    return PrefixStore(f"gossamer/{hashlib.sha256(b' '.join(marks)).hexdigest()[:16]}", store)
 
 
 def check_same(told: list[dict[str, Any]], ours: int) -> None:

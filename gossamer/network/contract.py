@@ -11,7 +11,12 @@ from torch import Tensor
 
 @runtime_checkable
 class Pending(Protocol):
-    """A message under way."""
+    """A message under way.
+
+    >>> import torch
+    >>> isinstance(Ready(torch.ones(2)), Pending)
+    True
+    """
 
     def wait(self) -> tuple[Tensor, ...]:
         """The vectors that arrived. May be called more than once; the tensors are the same each time."""
@@ -19,7 +24,12 @@ class Pending(Protocol):
 
 
 class Ready:
-    """A message that has already arrived: in the simulator, at the start of a run, or out of a checkpoint."""
+    """A message that has already arrived: in the simulator, at the start of a run, or out of a checkpoint.
+
+    >>> import torch
+    >>> Ready(torch.ones(2)).wait()
+    (tensor([1., 1.]),)
+    """
 
     __slots__ = ("vectors",)
 
@@ -32,7 +42,15 @@ class Ready:
 
 
 class Network(Protocol):
-    """How vectors move between nodes. A network keeps no round counter: the round is always given."""
+    """How vectors move between nodes. A network keeps no round counter: the round is always given.
+
+    >>> import torch
+    >>> from gossamer import topology
+    >>> from gossamer.network import SimulatedNetwork
+    >>> net: Network = SimulatedNetwork(topology.ring(3), torch.float64)
+    >>> net.mix(torch.tensor([[0.0], [3.0], [6.0]], dtype=torch.float64), round=0).wait()[0].round().flatten()
+    tensor([3., 3., 3.], dtype=torch.float64)
+    """
 
     @property
     def n(self) -> int:

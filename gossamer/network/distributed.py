@@ -14,13 +14,17 @@ from torch import Tensor
 from gossamer.errors import GossamerError
 from gossamer.network.agreement import check_same, tell_all
 from gossamer.network.contract import Pending, Ready
-from gossamer.network.header import Header, complaint
+from gossamer.network.header import CHANGE, Header, complaint
 from gossamer.network.messages import Envelope, Envelopes, Form, Message
 from gossamer.network.waiting import Waiting, log
 from gossamer.topology import Topology
 
 TIMEOUT = 1800.0
 """Seconds until a silent peer is given up: long, because a site may be validating."""
+
+
+NODE_VARIABLE = "GOSSAMER_NODE"
+"""The environment variable that names this process's node where the program does not."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,16 @@ class DistributedNetwork:
     """The network of a real run: this process holds one node's vectors [d] and talks to its neighbours only.
 
     `group` is the process group whose ranks are the nodes (by default all processes); one process needs none. `node` is
-    this process's persistent node id, a number or a label of the topology, by default its rank: sums run in ascending
-    node id, so that the bits do not depend on which rank a node got. `wire="bf16"` halves the messages: they are then
-    mixed in difference form, x_i + sum_j W_ij (q(x_j) - q(x_i)), which keeps the mean. `timeout` is how many seconds a
-    silent peer is waited for.
+    this process's persistent node id, a number or a label of the topology, by default what the environment variable
+    GOSSAMER_NODE says, else its rank: sums run in ascending node id, so that the bits do not depend on which rank a
+    node got. `wire="bf16"` halves the messages: they are then mixed in difference form, x_i + sum_j W_ij (q(x_j) -
+    q(x_i)), which keeps the mean. `timeout` is how many seconds a silent peer is waited for.
 
     The first message, or `join`, makes sure that all nodes hold the same graph.
+
+    >>> from gossamer import topology
+    >>> DistributedNetwork(topology.complete(1), None).n
+    1
     """
 
     def __init__(
@@ -71,6 +79,10 @@ class DistributedNetwork:
         self.wire = wire
         self.settings = (0.0, 0)
         """The step size and a hash of all settings, which every message carries for comparison."""
+        self.now = 0
+        """The round that messages of an average name: what calls it is not told the round."""
+        self.stop: int | None = None
+        """The round before which all nodes stop, once somebody has asked for it: word of it goes with every message."""
         self.node = self._own_id(node, 0 if group is None else group.rank())
         self.waiting = Waiting(timeout)
         self._ranks: list[int] = []
@@ -102,21 +114,27 @@ class DistributedNetwork:
         """The exact mean: every rank sums a share of all vectors, in ascending node id, and all collect the shares."""
         if self.n == 1:
             return vector.clone()
-        self._ready()
         share = -(-vector.numel() // self.n)
         padded = vector.new_zeros(self.n * share)
         padded[: vector.numel()] = vector.reshape(-1)
-        received, result = torch.empty_like(padded), torch.empty_like(padded)
-        with self.waiting.everyone("an average over all nodes"):
-            self._finish(dist.all_to_all_single(received, padded, group=self.group, async_op=True))
-            rows = received.view(self.n, share)
-            total = rows[self._ranks[0]].clone()
-            for rank in self._ranks[1:]:
-                total.add_(rows[rank])
-            shares = list(result.view(self.n, share))
-            self._finish(dist.all_gather(shares, total.div_(self.n), group=self.group, async_op=True))
-        self._count(sent=2 * (self.n - 1), bytes=2 * (self.n - 1) * share * vector.element_size())
-        return result[: vector.numel()].view_as(vector)
+        mine, others = padded.view(self.n, share), [j for j in range(self.n) if j != self.node]
+        sums = list(self._swap(mine[others], others))
+        sums.insert(self.node, mine[self.node])
+        total = sums[0].clone()
+        for part in sums[1:]:
+            total.add_(part)
+        shares = list(self._swap(total.div_(self.n).expand(len(others), share), others))
+        shares.insert(self.node, total)
+        return torch.cat(shares)[: vector.numel()].view_as(vector)
+
+    def _swap(self, rows: Tensor, peers: list[int]) -> Tensor:
+        """Row k goes to the k-th peer; the rows that the peers sent."""
+        out = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        envelope = self._envelope([rows[0]], outgoing=len(peers), lossy=False)
+        for k, message in enumerate(envelope.outgoing):
+            message.vectors[0].copy_(rows[k])
+        pending = _Swapped(self, envelope, (out,), _Plan(peers, peers, []))
+        return self._post(pending, envelope.outgoing, self.now).wait()[0]
 
     def spread(self, vector: Tensor) -> Tensor:
         """[d] -> [degree, d], one row per neighbour in ascending node id."""
@@ -167,6 +185,30 @@ class DistributedNetwork:
         self._ranks = [nodes.index(i) for i in range(self.n)]
         return [told[rank]["own"] for rank in self._ranks]
 
+    def announce_change(self, round: int, room: int, to_all: bool = False) -> None:
+        """Before nodes that are under way `join` anew: make sure that the neighbours are about to do so, too.
+
+        Bare headers are exchanged in the place of the next ordinary message, that of `round`, which holds at most
+        `room` bytes. Where one side sends the one and the other side the other, both are told instead of waiting.
+        """
+        if self.n == 1 or self._coalesces:  # NCCL takes no message of unforeseen length
+            return
+        others = [j for j in range(self.n) if j != self.node]
+        plan = _Plan(others, others, []) if to_all else self._plan(round)
+        here = torch.device("cpu")
+        envelope = Envelope(
+            Form((torch.Size([room]),), torch.uint8, here, outgoing=1),
+            [Message((torch.Size([0]),), torch.uint8, here)],
+            own=[],
+        )
+        usual, self.settings = self.settings, (self.settings[0], CHANGE)
+        try:
+            self._post(_Notice(self, envelope, (), plan), envelope.outgoing * len(plan.receivers), round).wait()
+        finally:
+            self.settings = usual
+        self._sends_done(envelope)
+        self._envelopes.forget(envelope.form)
+
     def broadcast(self, vector: Tensor, node: int = 0) -> None:
         """Overwrite `vector` with that of `node`."""
         if self.n > 1:
@@ -207,6 +249,9 @@ class DistributedNetwork:
     # Inside ----------------------------------------------------------------------------------------------------------
 
     def _own_id(self, node: int | str | None, rank: int) -> int:
+        if node is None and self.n > 1:
+            given = os.environ.get(NODE_VARIABLE, "")
+            node = int(given) if given.isdecimal() else given or None
         if node is None:
             return rank
         if isinstance(node, str):
@@ -260,7 +305,7 @@ class DistributedNetwork:
         """Let the messages leave, and make ready for those to come."""
         plan, envelope = pending.plan, pending.envelope
         envelope.round = round
-        pending.header = Header(round, self._serial, self.node, *self.settings)
+        pending.header = Header(round, self._serial, self.node, *self.settings, self.stop or 0)
         self._serial += 1
         for message in envelope.outgoing:
             message.write(pending.header)
@@ -303,9 +348,12 @@ class DistributedNetwork:
         """Wait for all messages, in ascending node id, and check that they belong to this round."""
         for peer, work, message in pending.receives:
             self.waiting.message(work, peer, self.name, pending.header.round)
-            problem = complaint(pending.header, message.read())
+            header = message.read()
+            problem = complaint(pending.header, header)
             if problem:
                 raise self.waiting.refuse(f"N{self.name(peer)[1:]} {problem}")
+            if header and header.stop:
+                self.stop = min(header.stop, self.stop or header.stop)
             self._received += 1
             self._received_bytes += message.bytes
         self._flying.remove(pending)
@@ -377,6 +425,13 @@ class _Swapped(_Arriving):
     def unpack(self) -> None:
         for k, (_, _, message) in enumerate(self.receives):
             torch._foreach_copy_([rows[k] for rows in self.out], message.vectors)
+
+
+class _Notice(_Arriving):
+    """Headers, whose coming is all that matters."""
+
+    def unpack(self) -> None:
+        pass
 
 
 _unclosed: set[DistributedNetwork] = set()

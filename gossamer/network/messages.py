@@ -96,6 +96,11 @@ class Envelopes:
         free = self._received[form]
         return [free.pop() if free else Message(form.shapes, form.dtype, form.device) for _ in range(count)]
 
+    def forget(self, form: Form) -> None:
+        """Keep no buffers of a form that will not come again."""
+        self.idle.pop(form, None)
+        self._received.pop(form, None)
+
     def give_back(self, envelope: Envelope, received: Iterable[Message]) -> None:
         """All has been read. What came in is free; what is sent may still be under way."""
         self.idle[envelope.form].append(envelope)

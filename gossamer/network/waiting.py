@@ -19,7 +19,11 @@ _POLL = 0.5
 
 
 class PeerError(GossamerError):
-    """A peer fell silent, went away or fell out of step. The sentence names it and the round."""
+    """A peer fell silent, went away or fell out of step. The sentence names it and the round.
+
+    >>> issubclass(PeerError, GossamerError)
+    True
+    """
 
 
 class _Watch:

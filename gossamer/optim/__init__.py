@@ -4,7 +4,8 @@ optimizer = gossamer.optim.MomentumTracking(model.parameters(), lr=0.05, momentu
 """
 
 from gossamer.optim.averaging import average_, averaged
-from gossamer.optim.contract import DecentralizedOptimizer, NetworkOptions
+from gossamer.optim.checkpointing import Checkpoints
+from gossamer.optim.contract import DecentralizedOptimizer, Options
 from gossamer.optim.equal_rounds import rounds
 from gossamer.optim.optimizers import (
     D2,
@@ -19,6 +20,7 @@ from gossamer.optim.optimizers import (
     QGDSGDm,
     RelaySum,
     RelaySumM,
+    optimizer_of,
 )
 
 ALL = (
@@ -43,17 +45,19 @@ __all__ = [
     "DSGD",
     "ABm",
     "AllReduceSGDm",
+    "Checkpoints",
     "DSGDm",
     "DecentLaM",
     "DecentralizedOptimizer",
     "GTAdam",
     "GradientTracking",
     "MomentumTracking",
-    "NetworkOptions",
+    "Options",
     "QGDSGDm",
     "RelaySum",
     "RelaySumM",
     "average_",
     "averaged",
+    "optimizer_of",
     "rounds",
 ]

@@ -83,4 +83,5 @@ def _network(
     if optimizers:
         return optimizers[0].network
     processes = find_group(group)
-    return DistributedNetwork(topology.complete(1 if processes is None else processes.size()), processes)
+    size, rank = (1, 0) if processes is None else (processes.size(), processes.rank())
+    return DistributedNetwork(topology.complete(size), processes, node=rank)

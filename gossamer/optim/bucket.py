@@ -17,9 +17,11 @@ from gossamer.methods import Method, State
 from gossamer.methods.arithmetic import Scalar
 from gossamer.network import DistributedNetwork, Network, Pending, Ready
 
-# A parameter's bits are sampled in turn, this many numbers in each step: a write through `p.data`, which autograd's
-# version counter does not see, is thereby noticed when it concerns the whole model.
+# A write through `p.data` passes autograd's version counter by. Comparing all bits in every step would cost a third of
+# the step, so this many numbers of one parameter, the parameters taking turns, are compared in each step, and all of
+# them in every 32nd.
 _SAMPLE = 256
+_THOROUGH = 32
 
 
 class FromRound:
@@ -102,11 +104,17 @@ class Bucket:
         ]
 
     def written(self, thoroughly: bool = False) -> bool:
-        """Whether somebody else has changed the parameters since `write` or `note`."""
+        """Whether somebody else has changed the parameters since `write` or `note`.
+
+        A write that autograd sees (`p.copy_`, `load_state_dict`) is always noticed. One through `p.data` is noticed if
+        it concerns the whole model, or if it is repeated in every step, after 32 of them at the latest. A single one to
+        a few parameters may pass, unless one asks `thoroughly`.
+        """
         here = self._here()
-        self._turn = (self._turn + 1) % len(here)
-        address, theirs, mine = self._samples[self._turn]
-        if thoroughly or here[self._turn].data_ptr() != address:
+        self._turn += 1
+        turn = self._turn % len(here)
+        address, theirs, mine = self._samples[turn]
+        if thoroughly or self._turn % _THOROUGH == 0 or here[turn].data_ptr() != address:
             return not all(_same_bits(x.to(p.dtype), p) for p, x in zip(here, self._x_views, strict=True))
         return [p._version for p in here] != self._versions or not _same_bits(mine.to(theirs.dtype), theirs)
 
@@ -155,10 +163,14 @@ class Bucket:
             message.wait()
 
     def resend(self, round: int) -> None:
-        """Mix the present x anew and put it in the place of the mixed x, the first vector of a message."""
+        """Mix the present x anew and put it in the place of the mixed x, the first vector of a message.
+
+        The message is as long as an ordinary one, so that a node that is alone in this is told instead of torn down.
+        """
         for name, message in self.pending():
             mixed, *rest = message.wait()
-            self.net.mix(self.x, round=round - self.born, out=(mixed,)).wait()
+            scratch = [torch.empty_like(r) for r in rest]
+            self.net.mix(self.x, *rest, round=round - self.born, out=(mixed, *scratch)).wait()
             setattr(self.state, name, Ready(mixed, *rest))
 
     def vectors(self) -> dict[str, Any]:
@@ -200,6 +212,44 @@ class Bucket:
         for name, message in list(self.pending()):
             setattr(self.state, name, Ready(*message.wait()))
 
+    @property
+    def kept(self) -> tuple[str, ...] | None:
+        """The parts of the state that stay true among other nodes; None if its method does not say."""
+        return self.state.keeps if dataclasses.fields(self.state) else ()
+
+    def take_mean(
+        self, saved: Sequence[dict[str, Any]], method: Method, net: DistributedNetwork, holders: Sequence[int]
+    ) -> None:
+        """Take over x and what is `kept` out of what `entries` gave among other nodes; the rest starts from x.
+
+        A node that is not one of `holders` takes the mean over those that are. Where the method does not say what it
+        keeps, all nodes take the mean of x: it may count on equal models when it starts.
+        """
+        self._take("x", self.x, saved)
+        if self.kept is None or len(holders) < net.n:
+            mean = mean_over(self.x, net, holders)
+            if self.kept is None or net.node not in holders:
+                self.x.copy_(mean)
+        self.write()
+        self.note()
+        self.begin(method)
+        for name in self.kept or ():
+            vector: Tensor = getattr(self.state, name)
+            self._take(name, vector, saved)
+            if len(holders) < net.n:
+                mean = mean_over(vector, net, holders)
+                if net.node not in holders:
+                    vector.copy_(mean)
+
+    def _take(self, name: str, vector: Tensor, saved: Sequence[dict[str, Any]]) -> None:
+        for k, (view, entry) in enumerate(zip(self._views(vector), saved, strict=True)):
+            if name not in entry or local(entry[name]).shape != view.shape:
+                raise GossamerError(
+                    f"The saved state of parameter {k} holds no '{name}' of the shape {list(view.shape)}; the "
+                    f"checkpoint belongs to another optimizer or another model."
+                )
+            view.copy_(local(entry[name]))
+
     def _here(self) -> list[Tensor]:
         return self._tensors if self._plain else [local(p) for p in self.parameters]
 
@@ -208,6 +258,12 @@ class Bucket:
         lead = flat.shape[:-1]
         pieces = torch.split(flat, self.sizes, dim=-1)
         return [piece.view((*lead, *shape)) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+
+def mean_over(vector: Tensor, net: DistributedNetwork, nodes: Sequence[int]) -> Tensor:
+    """The mean of the vectors of some of the nodes, in float64. All nodes must call it."""
+    own = vector.double() if net.node in nodes else torch.zeros_like(vector, dtype=torch.float64)
+    return net.average(own) * (net.n / len(nodes))
 
 
 def _like(parameter: Tensor, view: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import hashlib
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypedDict
 from weakref import WeakSet
 
@@ -24,15 +24,17 @@ from gossamer.optim.processes import find_group, refuse_averaging_across
 from gossamer.topology import Topology
 
 
-class NetworkOptions(TypedDict, total=False):
+class Options(TypedDict, total=False):
     """What every optimizer takes besides the hyper-parameters of its method."""
 
+    weight_decay: float
+    """L2: weight_decay * x is added to the gradient, before anything else; by default 0."""
     topology: str | Topology | None
     """Who talks to whom: a name such as "ring", a `Topology`, or a schedule. One process needs none."""
     group: dist.ProcessGroup | DeviceMesh | None
     """The processes that are nodes: a process group or one dimension of a DeviceMesh; by default all."""
     node: int | str | None
-    """This process's persistent node id, a number or a label of the topology; by default its rank."""
+    """This process's persistent node id, a number or a label of the topology; by default GOSSAMER_NODE, or its rank."""
     node_weight: float | None
     """The share of this node in the common objective, for instance the number of its examples; by default equal."""
     model: nn.Module | None
@@ -46,6 +48,8 @@ class NetworkOptions(TypedDict, total=False):
 
 
 _COMMON = ("lr", "weight_decay")
+_COUNTS = 64
+"""Bytes that a message may hold besides its vectors: RelaySum's counts."""
 _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
 
 
@@ -58,8 +62,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     user likes, are never changed.
 
     Under overlap each step of a tracking method leaves its message under way. Parameters that are written between steps
-    are therefore not what the neighbours get: call `resend()` on all nodes after writing them. `close()`, which the
-    exit of the process calls, waits for the last message.
+    are therefore not what the neighbours get: call `resend()` on all nodes after writing them. Whoever forgets it is
+    told so, except after a single write through `p.data` to a part of the model: that goes behind autograd's back and
+    may be lost. `close()`, which the exit of the process calls, waits for the last message.
 
     A subclass names its `method` and, where torch calls a hyper-parameter otherwise than the paper, the `translation`.
     """
@@ -75,8 +80,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        defaults: dict[str, Any],
+        lr: float,
+        hyperparameters: dict[str, Any] | None = None,
         *,
+        weight_decay: float = 0.0,
         topology: str | Topology | None = None,
         group: dist.ProcessGroup | DeviceMesh | None = None,
         node: int | str | None = None,
@@ -97,7 +104,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             )
         self.network = DistributedNetwork(graph, processes, node=node, wire=wire, timeout=timeout)
         self.overlap = overlap
-        self._options = [name for name in defaults if name not in _COMMON]
+        self._options = list(hyperparameters or {})
         self._watched = ["weight_decay", *self._options]
         self._node_weight = node_weight
         self._scale = 1.0
@@ -105,7 +112,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._rule: tuple[Any, list[_Rule]] = (None, [])
         self._overflows = 0
         self._met = self._loaded = False
-        super().__init__(params, {**defaults, "round": 0})
+        self._room: int | None = None
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **(hyperparameters or {}), "round": 0})
         _live.add(self)
 
     def _graph(self, topology: str | Topology | None, size: int) -> Topology:
@@ -165,12 +173,19 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return {p: entry for b in self._buckets if b.born < self.round for p, entry in b.entries()}
 
     def _lay_out(self, saved: dict[Tensor, dict[str, Any]]) -> None:
-        """Arrange the parameters that require a gradient in buckets; those without saved state start in this round."""
+        """Arrange the parameters that require a gradient in buckets, with their saved state."""
+        self._arrange({p: entry["born"] for p, entry in saved.items()})
+        for bucket in self._buckets:
+            if bucket.parameters[0] in saved:
+                bucket.load([saved[p] for p in bucket.parameters])
+
+    def _arrange(self, births: Mapping[Tensor, int]) -> None:
+        """Make the buckets; parameters whose round of birth is not given start in this round."""
         places: defaultdict[tuple[int, str, str], list[tuple[Tensor, int]]] = defaultdict(list)
         for number, group in enumerate(self.param_groups):
             for parameter in group["params"]:
                 if parameter.requires_grad:
-                    born = saved[parameter]["born"] if parameter in saved else self.round
+                    born = births.get(parameter, self.round)
                     key = (born, str(work_type(parameter.dtype)), str(parameter.device))
                     places[key].append((parameter, number))
         self._rule = (None, [])
@@ -178,10 +193,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for (born, *_), members in sorted(places.items(), key=lambda place: place[0]):
             parameters, numbers = zip(*members, strict=True)
             method = self.method(**self.method_options(self.param_groups[numbers[0]]))
-            bucket = Bucket(parameters, numbers, method, self.network, born)
-            if parameters[0] in saved:
-                bucket.load([saved[p] for p in parameters])
-            self._buckets.append(bucket)
+            self._buckets.append(Bucket(parameters, numbers, method, self.network, born))
         self._trained = [p.requires_grad for g in self.param_groups for p in g["params"]]
         self._met = False
 
@@ -198,7 +210,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self._lay_out(self._carried())
         now = self.round
         rules, (lr, settings) = self._rules()
-        self.network.settings = (lr, settings)
+        self.network.settings, self.network.now = (lr, settings), now
         overflow, scale = self._amp()
         if not self._met:
             self._meet(rules, overflow, scale)
@@ -273,6 +285,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _meet(self, rules: list["_Rule"], overflow: bool, scale: float) -> None:
         """Compare with all nodes, make equal what starts in this round, and learn the nodes' weights."""
+        sends = self.method.facts.sends
+        if self._room is not None:
+            self.network.announce_change(
+                self.round + self.method.facts.overlaps, self._room, to_all=sends == "all-reduce"
+            )
+        longest = max((bucket.x.nbytes for bucket in self._buckets), default=0)
+        self._room = longest * (1 if sends == "all-reduce" else sends) + _COUNTS
         starting = [(b, r) for b, r in zip(self._buckets, rules, strict=True) if b.born == self.round]
         digests = []
         for bucket, _ in starting:
@@ -339,6 +358,33 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
         The parameters themselves come from the model's checkpoint, before or after this call.
         """
+        self._lay_out(self._take_over(state_dict))
+        self._loaded = True
+
+    @torch.no_grad()
+    def rejoin(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
+        """Go on from a saved state among other nodes or on another graph. On all nodes at once, in the same round.
+
+        `holders` are the nodes whose `state_dict` is their own. They keep x and what their method's state says it
+        `keeps` (a momentum, a signal); messages of the former nodes are dropped, and tracking methods set Y <- U, which
+        restores mean Y = mean U. All other nodes are new: they bring the `state_dict` of any holder and start from the
+        mean over the holders. A method whose state does not say what it keeps starts anew from the average model.
+        """
+        saved = self._take_over(state_dict)
+        knows = all(bucket.kept is not None for bucket in self._buckets)
+        self._arrange({p: entry["born"] for p, entry in saved.items()} if knows else {})
+        rules, self.network.settings = self._rules()
+        self.network.now = self.round
+        for bucket, rule in zip(self._buckets, rules, strict=True):
+            bucket.take_mean([saved[p] for p in bucket.parameters], rule.method, self.network, holders)
+            if knows:
+                bucket.state.rejoin(bucket.x, bucket.net, self.round - bucket.born)
+            if not self.overlap:
+                bucket.drain()
+        self._loaded = False
+
+    def _take_over(self, state_dict: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
+        """Load the parameter groups; the saved state of every parameter that has one."""
         for group in state_dict["param_groups"]:
             lacking = {*_COMMON, *self._options, "round"} - group.keys()
             if lacking:
@@ -360,8 +406,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 f"The checkpoint holds no state for the parameters {lost}; they were frozen when it was written, or it "
                 f"was written by another optimizer: freeze and unfreeze before loading as it was before saving."
             )
-        self._lay_out(saved)
-        self._loaded = True
+        return saved
 
     @torch.no_grad()
     def resend(self) -> None:
@@ -375,7 +420,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def untouched(self) -> list[Bucket]:
         """The buckets whose parameters nobody has written to since the last step."""
-        return [bucket for bucket in self._buckets if not bucket.written()]
+        return [bucket for bucket in self._buckets if not bucket.written(thoroughly=True)]
 
     def stats(self) -> dict[str, Any]:
         """Rounds, messages, bytes, seconds waited for each peer, and rounds in which GradScaler found an overflow."""

@@ -1,53 +1,46 @@
-"""The twelve methods as optimizers. The formulas are in `gossamer.methods`; arguments are called as in torch.optim."""
+"""The twelve methods as optimizers. The formulas are in `gossamer.methods`; arguments are called as in torch.optim.
+
+Besides its hyper-parameters every optimizer takes the `Options` that all share: weight_decay, topology, node, ...
+"""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Unpack
 
 from gossamer import methods
-from gossamer.optim.contract import DecentralizedOptimizer, NetworkOptions
+from gossamer.errors import GossamerError
+from gossamer.methods import Method
+from gossamer.optim.contract import DecentralizedOptimizer, Options
+
+Params = Iterable[Any]
 
 
-class DSGD(DecentralizedOptimizer):
-    """Decentralized SGD: X <- W (X - lr G)."""
+class _Plain(DecentralizedOptimizer):
+    """A method without hyper-parameters."""
 
-    method = methods.DSGD
-
-    def __init__(
-        self, params: Iterable[Any], lr: float, *, weight_decay: float = 0.0, **network: Unpack[NetworkOptions]
-    ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, **network)
+    def __init__(self, params: Params, lr: float, **options: Unpack[Options]) -> None:
+        super().__init__(params, lr, **options)
 
 
 class _Momentum(DecentralizedOptimizer):
     """A method whose one hyper-parameter is the momentum."""
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        momentum: float = 0.9,
-        *,
-        weight_decay: float = 0.0,
-        **network: Unpack[NetworkOptions],
-    ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}, **network)
+    def __init__(self, params: Params, lr: float, momentum: float = 0.9, **options: Unpack[Options]) -> None:
+        super().__init__(params, lr, {"momentum": momentum}, **options)
 
 
 class _Nesterov(DecentralizedOptimizer):
     """A method with momentum, Nesterov's on demand."""
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        momentum: float = 0.9,
-        *,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        **network: Unpack[NetworkOptions],
+        self, params: Params, lr: float, momentum: float = 0.9, *, nesterov: bool = False, **options: Unpack[Options]
     ) -> None:
-        defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
-        super().__init__(params, defaults, **network)
+        super().__init__(params, lr, {"momentum": momentum, "nesterov": nesterov}, **options)
+
+
+class DSGD(_Plain):
+    """Decentralized SGD: X <- W (X - lr G)."""
+
+    method = methods.DSGD
 
 
 class DSGDm(_Nesterov):
@@ -62,16 +55,9 @@ class QGDSGDm(DecentralizedOptimizer):
     method = methods.QGDSGDm
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        momentum: float = 0.9,
-        *,
-        weight_decay: float = 0.0,
-        mu: float | None = None,
-        **network: Unpack[NetworkOptions],
+        self, params: Params, lr: float, momentum: float = 0.9, *, mu: float | None = None, **options: Unpack[Options]
     ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "mu": mu}, **network)
+        super().__init__(params, lr, {"momentum": momentum, "mu": mu}, **options)
 
 
 class DecentLaM(_Momentum):
@@ -86,15 +72,9 @@ class GradientTracking(DecentralizedOptimizer):
     method = methods.GradientTracking
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        *,
-        weight_decay: float = 0.0,
-        init: Literal["theorem", "zero"] = "theorem",
-        **network: Unpack[NetworkOptions],
+        self, params: Params, lr: float, *, init: Literal["theorem", "zero"] = "theorem", **options: Unpack[Options]
     ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "init": init}, **network)
+        super().__init__(params, lr, {"init": init}, **options)
 
 
 class MomentumTracking(DecentralizedOptimizer):
@@ -113,17 +93,14 @@ class MomentumTracking(DecentralizedOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float,
         momentum: float = 0.9,
         *,
-        weight_decay: float = 0.0,
         init: Literal["theorem", "zero"] = "theorem",
-        **network: Unpack[NetworkOptions],
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "init": init}, **network
-        )
+        super().__init__(params, lr, {"momentum": momentum, "init": init}, **options)
 
 
 class ABm(_Momentum):
@@ -136,21 +113,18 @@ class GTAdam(DecentralizedOptimizer):
     """GTAdam: Adam (without bias correction) on the tracked gradient; `gmax` bounds its second moment."""
 
     method = methods.GTAdam
-    translation: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         *,
-        weight_decay: float = 0.0,
         gmax: float | None = None,
-        **network: Unpack[NetworkOptions],
+        **options: Unpack[Options],
     ) -> None:
-        defaults = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps, "gmax": gmax}
-        super().__init__(params, defaults, **network)
+        super().__init__(params, lr, {"betas": betas, "eps": eps, "gmax": gmax}, **options)
 
     def method_options(self, group: dict[str, Any]) -> dict[str, Any]:
         """`betas` become b1 and b2."""
@@ -158,15 +132,10 @@ class GTAdam(DecentralizedOptimizer):
         return {"b1": b1, "b2": b2, "eps": group["eps"], "gmax": group["gmax"]}
 
 
-class D2(DecentralizedOptimizer):
+class D2(_Plain):
     """D^2. Needs a static symmetric graph whose eigenvalues lie above -1/3: even rings take weights="lazy"."""
 
     method = methods.D2
-
-    def __init__(
-        self, params: Iterable[Any], lr: float, *, weight_decay: float = 0.0, **network: Unpack[NetworkOptions]
-    ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, **network)
 
 
 class RelaySum(DecentralizedOptimizer):
@@ -175,15 +144,9 @@ class RelaySum(DecentralizedOptimizer):
     method = methods.RelaySum
 
     def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        *,
-        weight_decay: float = 0.0,
-        fill: Literal["arrived", "own"] = "arrived",
-        **network: Unpack[NetworkOptions],
+        self, params: Params, lr: float, *, fill: Literal["arrived", "own"] = "arrived", **options: Unpack[Options]
     ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "fill": fill}, **network)
+        super().__init__(params, lr, {"fill": fill}, **options)
 
 
 class RelaySumM(DecentralizedOptimizer):
@@ -193,20 +156,45 @@ class RelaySumM(DecentralizedOptimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float,
         momentum: float = 0.9,
         *,
-        weight_decay: float = 0.0,
         nesterov: bool = False,
         fill: Literal["arrived", "own"] = "arrived",
-        **network: Unpack[NetworkOptions],
+        **options: Unpack[Options],
     ) -> None:
-        defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "fill": fill}
-        super().__init__(params, defaults, **network)
+        super().__init__(params, lr, {"momentum": momentum, "nesterov": nesterov, "fill": fill}, **options)
 
 
 class AllReduceSGDm(_Nesterov):
     """SGD with momentum on the exact average gradient: the centralized yardstick. The graph plays no part."""
 
     method = methods.AllReduceSGDm
+
+
+def optimizer_of(method: Method, params: Params, lr: float, **options: Unpack[Options]) -> DecentralizedOptimizer:
+    """The optimizer of any method, your own included: the very object that `gossamer.simulate` takes.
+
+    Hyper-parameters keep the names that the method gives them, also in the parameter groups; `lr`, `weight_decay`,
+    `params` and `round` are taken there.
+
+    >>> import torch
+    >>> optimizer = optimizer_of(methods.DSGDm(beta=0.8), torch.nn.Linear(2, 1).parameters(), lr=0.05, topology="ring")
+    >>> optimizer.param_groups[0]["beta"]
+    0.8
+    """
+    taken = {"lr", "weight_decay", "params", "round"} & method.hyperparameters.keys()
+    if taken:
+        raise GossamerError(
+            f"{method.facts.title} has a hyper-parameter called {', '.join(sorted(taken))}, which means something else "
+            f"in an optimizer; give it another name."
+        )
+
+    class Own(DecentralizedOptimizer):
+        __doc__ = method.__doc__
+        translation: ClassVar[dict[str, str]] = {}
+
+    Own.method = type(method)
+    Own.__name__ = Own.__qualname__ = type(method).__name__
+    return Own(params, lr, method.hyperparameters, **options)

@@ -17,6 +17,11 @@ class Problem(ABC):
 
     A subclass sets `n`, `dim`, `dtype` and `sigma2`, the expected squared length of the Gaussian noise in a stochastic
     gradient. One whose noise comes from elsewhere overrides `noisy`, `noise` and `stochastic_gradient` together.
+
+    >>> from gossamer.problems import Quadratic
+    >>> problem: Problem = Quadratic.synthetic(nodes=4, dim=3, zeta2=1.0)
+    >>> problem.local_gradients(problem.start()).shape
+    torch.Size([4, 3])
     """
 
     n: int

@@ -14,7 +14,11 @@ from gossamer.topology import Topology
 
 @dataclass(frozen=True)
 class Row:
-    """One property and what became of it."""
+    """One property and what became of it.
+
+    >>> Row("exact", "holds")
+    Row(property='exact', outcome='holds', sentence='')
+    """
 
     property: str
     outcome: Literal["holds", "fails", "not declared"]
@@ -23,7 +27,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of `check_method`."""
+    """The outcome of `check_method`.
+
+    >>> report = check_method("dsgd")
+    >>> report.method, report.failures
+    ('DSGD', ())
+    """
 
     method: str
     graphs: tuple[str, ...]
@@ -48,7 +57,16 @@ class Report:
 
 
 class ConformanceError(AssertionError):
-    """A method does not do what the contract asks or what it declares. `report` tells all."""
+    """A method does not do what the contract asks or what it declares. `report` tells all.
+
+    >>> from gossamer import DSGD, Facts
+    >>> class Boaster(DSGD):
+    ...     facts = Facts(title="Boaster", sends=2)
+    >>> check_method(Boaster)
+    Traceback (most recent call last):
+    ...
+    gossamer.testing.kit.ConformanceError: Boaster fails ...
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -88,7 +106,11 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Report:
 
 
 def kit_graphs() -> list[Topology]:
-    """The graphs a method is tried on: one node, two, cycles, trees, an irregular graph, lazy weights, schedules."""
+    """The graphs a method is tried on: one node, two, cycles, trees, an irregular graph, lazy weights, schedules.
+
+    >>> [graph.n for graph in kit_graphs()][:4]
+    [1, 2, 5, 6]
+    """
     return [
         graphs.complete(1),
         graphs.chain(2),

@@ -16,7 +16,12 @@ WEIGHT_DECAY = 1e-3
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that decides a trial run; the same setting gives the same bits."""
+    """Everything that decides a trial run; the same setting gives the same bits.
+
+    >>> from gossamer import topology
+    >>> Setting(topology.ring(5)).start().shape
+    torch.Size([5, 5])
+    """
 
     topology: Topology
     dim: int = 5

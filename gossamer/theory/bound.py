@@ -9,7 +9,11 @@ from gossamer.theory.setting import Setting, check_mixing, check_momentum, check
 
 @dataclass(frozen=True)
 class Bound:
-    """The three terms of the explicit bound on 1/(2(R+1)) sum_{r=0..R} E|grad f(xbar_r)|^2."""
+    """The three terms of the explicit bound on 1/(2(R+1)) sum_{r=0..R} E|grad f(xbar_r)|^2.
+
+    >>> Bound(start=1.0, noise=0.5, disagreement=0.25).total
+    1.75
+    """
 
     start: float
     """4 (1-beta)/(eta (R+1)) (f(x_0) - f*): falls with the rounds."""
@@ -47,6 +51,10 @@ def bound(setting: Setting, *, rounds: float, lr: float, beta: float) -> Bound:
         +  L^2/(1-beta)^3 (40 t/p^2 (10 + 29/p + 864/p^2) + 4 beta^2/(N (1-beta))) sigma^2 eta^2
 
     with t = 2 beta^2 p/(1-beta^2) + 4. It contains no zeta^2. A step size above `largest_step` is refused.
+
+    >>> setting = Setting(nodes=8, p=1.0, smoothness=1.0, gap=1.0, sigma2=0.0)
+    >>> bound(setting, rounds=10**6, lr=1e-3, beta=0.0).noise
+    0.0
     """
     check_rounds(rounds)
     check_step(lr)

@@ -51,6 +51,10 @@ def check(
 
     `method` makes the method from beta. `zeta2` is the variance of the nodes' targets. At beta = 0.9 a run would
     take too long to be made: the report's notes say how many rounds the bound would need.
+
+    >>> from gossamer import topology
+    >>> check(topologies=[topology.complete(8)], betas=[0.0], sigma2=[0.0]).passed
+    True
     """
     if not horizon > 0:
         raise GossamerError(f"horizon is {horizon:g}, but the runs need a length above 0; 6 is usual.")

@@ -23,6 +23,11 @@ def noise(problem: Problem, x: Tensor, *, samples: int = 1000, seed: int = 0) ->
     """sigma^2 of Assumption 4 at x [d], estimated: the largest over the nodes of the mean of |g_i - grad f_i(x)|^2.
 
     The mean runs over `samples` stochastic gradients g_i; `problem.noise(x)` is the exact value.
+
+    >>> from gossamer.problems import Quadratic
+    >>> problem = Quadratic.synthetic(nodes=4, dim=3, sigma2=2.0)
+    >>> 1.8 < noise(problem, problem.start(), samples=500) < 2.3
+    True
     """
     if samples < 1:
         raise GossamerError(f"Measuring the noise needs at least one stochastic gradient, but samples is {samples}.")

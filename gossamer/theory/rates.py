@@ -14,7 +14,11 @@ from gossamer.theory.setting import Setting, check_momentum, check_rounds
 
 @dataclass(frozen=True)
 class Rate:
-    """The three terms of a rate; the first decays like R^-1/2, the second like R^-2/3, the third like R^-1."""
+    """The three terms of a rate; the first decays like R^-1/2, the second like R^-2/3, the third like R^-1.
+
+    >>> Rate(noise=1.0, disagreement=0.5, start=0.25).total
+    1.75
+    """
 
     noise: float
     """What the averaged gradient noise costs: sqrt(r_0 sigma^2 L / (N R)) for every method (linear speed-up in N)."""

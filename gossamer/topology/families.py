@@ -16,49 +16,81 @@ from gossamer.topology.weights import weigh
 
 
 def on_graph(name: str, graph: Graph, weights: str = "metropolis") -> Topology:
-    """The static topology of a graph with weights of that name: "metropolis", "uniform", "lazy" or "fastest"."""
+    """The static topology of a graph with weights of that name: "metropolis", "uniform", "lazy" or "fastest".
+
+    >>> on_graph("triangle", Graph(3, [(0, 1), (1, 2), (0, 2)]))
+    Topology('triangle', n=3, degree=2, period=1)
+    """
     prefix = f"{weights} " if weights in ("lazy", "fastest") else ""
     return Topology(prefix + name, [weigh(graph, weights)], graph.labels)
 
 
 def ring(n: int, weights: str = "metropolis") -> Topology:
-    """i is joined to i - 1 and i + 1 mod n; all weights 1/3 from n = 3 on."""
+    """i is joined to i - 1 and i + 1 mod n; all weights 1/3 from n = 3 on.
+
+    >>> ring(4).graph.edges.tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
     return on_graph("ring", _circulant(node_count(n), [1]), weights)
 
 
 def chain(n: int, weights: str = "metropolis") -> Topology:
-    """i is joined to i + 1, without wrapping around."""
+    """i is joined to i + 1, without wrapping around.
+
+    >>> chain(4).graph.edges.tolist()
+    [[0, 1], [1, 2], [2, 3]]
+    """
     nodes = np.arange(node_count(n))
     return on_graph("chain", Graph(n, np.stack([nodes[:-1], nodes[1:]], axis=1)), weights)
 
 
 def star(n: int, weights: str = "metropolis") -> Topology:
-    """Node 0 is joined to all others."""
+    """Node 0 is joined to all others.
+
+    >>> star(4).graph.edges.tolist()
+    [[0, 1], [0, 2], [0, 3]]
+    """
     leaves = np.arange(1, node_count(n))
     return on_graph("star", Graph(n, np.stack([np.zeros_like(leaves), leaves], axis=1)), weights)
 
 
 def complete(n: int, weights: str = "metropolis") -> Topology:
-    """Every node is joined to every other: one round gives the exact average."""
+    """Every node is joined to every other: one round gives the exact average.
+
+    >>> round(complete(4).p, 12)
+    1.0
+    """
     return on_graph("complete", Graph(node_count(n), np.stack(np.triu_indices(n, 1), axis=1)), weights)
 
 
 def grid(n: int, rows: int | None = None, weights: str = "metropolis") -> Topology:
-    """A rectangle of `rows` rows, as square as n allows unless given; node r * columns + c sits at (r, c)."""
+    """A rectangle of `rows` rows, as square as n allows unless given; node r * columns + c sits at (r, c).
+
+    >>> grid(6, rows=2).graph.neighbours(1).tolist()
+    [0, 2, 4]
+    """
     cells = _rectangle("grid", n, rows)
     pairs = [(cells[:, :-1], cells[:, 1:]), (cells[:-1], cells[1:])]
     return on_graph("grid", Graph(n, _edges(pairs)), weights)
 
 
 def torus(n: int, rows: int | None = None, weights: str = "metropolis") -> Topology:
-    """A grid whose rows and columns wrap around."""
+    """A grid whose rows and columns wrap around.
+
+    >>> torus(9).degree
+    4
+    """
     cells = _rectangle("torus", n, rows)
     pairs = [(cells, np.roll(cells, -1, axis)) for axis in (0, 1) if cells.shape[axis] > 1]
     return on_graph("torus", Graph(n, _edges(pairs)), weights)
 
 
 def hypercube(n: int, weights: str = "metropolis") -> Topology:
-    """i and j are joined if their binary digits differ in one place; n is a power of two."""
+    """i and j are joined if their binary digits differ in one place; n is a power of two.
+
+    >>> hypercube(8).graph.neighbours(0).tolist()
+    [1, 2, 4]
+    """
     n = node_count(n)
     nodes = np.arange(n)
     if n & (n - 1):
@@ -69,20 +101,32 @@ def hypercube(n: int, weights: str = "metropolis") -> Topology:
 
 
 def exponential(n: int, weights: str = "metropolis") -> Topology:
-    """i is joined to i + 2^k and i - 2^k mod n for all 2^k < n (the paper's "semantic exponential graph")."""
+    """i is joined to i + 2^k and i - 2^k mod n for all 2^k < n (the paper's "semantic exponential graph").
+
+    >>> exponential(8).graph.neighbours(0).tolist()
+    [1, 2, 4, 6, 7]
+    """
     powers = [1 << k for k in range((node_count(n) - 1).bit_length())]
     return on_graph("exponential", _circulant(n, powers), weights)
 
 
 def balanced_tree(n: int, branching: int = 2, weights: str = "metropolis") -> Topology:
-    """The parent of node i > 0 is (i - 1) // branching: every level is full before the next begins."""
+    """The parent of node i > 0 is (i - 1) // branching: every level is full before the next begins.
+
+    >>> balanced_tree(7).graph.neighbours(1).tolist()
+    [0, 3, 4]
+    """
     children = np.arange(1, node_count(n))
     branching = whole_number(branching, "the branching of a tree", least=1)
     return on_graph("balanced-tree", Graph(n, np.stack([(children - 1) // branching, children], axis=1)), weights)
 
 
 def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropolis") -> Topology:
-    """A connected graph drawn at random in which every node has `degree` neighbours."""
+    """A connected graph drawn at random in which every node has `degree` neighbours.
+
+    >>> random_regular(10, degree=3).graph.degrees.tolist()
+    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
+    """
     n = node_count(n)
     degree = whole_number(degree, "the degree of a regular graph", least=0)
     if degree >= n:
@@ -103,7 +147,11 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
 
 
 def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metropolis") -> Topology:
-    """Every pair of nodes is joined with the same probability, drawn anew until the graph is connected."""
+    """Every pair of nodes is joined with the same probability, drawn anew until the graph is connected.
+
+    >>> erdos_renyi(10, probability=0.5).graph.is_connected
+    True
+    """
     n = node_count(n)
     pairs = n * (n - 1) // 2
     probability = arguments.probability(probability, "the edge probability")
@@ -129,6 +177,9 @@ def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, wei
 
     Every node is joined to the degree/2 nearest on each side; each edge moves its far end with probability `rewire`;
     the whole is drawn anew until it is connected.
+
+    >>> len(small_world(10, degree=4).graph.edges)
+    20
     """
     n = node_count(n)
     degree = whole_number(degree, "the degree of a small world", least=2)

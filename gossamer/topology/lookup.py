@@ -31,7 +31,11 @@ SCHEDULES: dict[str, Callable[..., Topology]] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names that `get` knows, besides file:PATH and matrix:PATH."""
+    """The names that `get` knows, besides file:PATH and matrix:PATH.
+
+    >>> "ring" in names(), "one-peer-exponential" in names()
+    (True, True)
+    """
     return (*FAMILIES, *SCHEDULES)
 
 

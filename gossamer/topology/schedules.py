@@ -18,6 +18,9 @@ def one_peer_exponential(n: int) -> Topology:
     """In round k node i sends to i + 2^(k mod ceil(log2 n)) mod n and keeps one half: directed, one message a round.
 
     After log2 n rounds every node holds the exact average if n is a power of two.
+
+    >>> one_peer_exponential(8)
+    Topology('one-peer-exponential', n=8, degree=1, period=3)
     """
     n = node_count(n)
     nodes = np.arange(n)
@@ -26,7 +29,11 @@ def one_peer_exponential(n: int) -> Topology:
 
 
 def random_matchings(n: int, period: int = 100, seed: int = 0) -> Topology:
-    """In every round a random matching, as large as possible; matched pairs average. With odd n one node is idle."""
+    """In every round a random matching, as large as possible; matched pairs average. With odd n one node is idle.
+
+    >>> random_matchings(8, period=10)
+    Topology('random-matchings', n=8, degree=1, period=10)
+    """
     n = node_count(n)
     period = whole_number(period, "the period of a schedule", least=1)
     rng = np.random.default_rng(whole_number(seed, "the seed"))

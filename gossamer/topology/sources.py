@@ -40,6 +40,10 @@ def from_networkx(graph: Any, weights: str = "metropolis") -> Topology:
     """A topology from an undirected networkx graph; its edge weights are not used, parallel edges count once.
 
     Nodes named 0 to n-1 keep their numbers; otherwise the order of `graph.nodes` counts and `labels` keeps the names.
+
+    >>> import networkx
+    >>> from_networkx(networkx.path_graph(3)).graph.edges.tolist()
+    [[0, 1], [1, 2]]
     """
     if not all(hasattr(graph, part) for part in ("nodes", "edges", "is_directed")):
         raise GossamerError(f"from_networkx needs a networkx graph, not {type(graph).__name__}.")
@@ -58,6 +62,11 @@ def from_file(path: str | Path, weights: str = "metropolis") -> Topology:
     """A topology from an edge list: one edge `a b` per line, `#` starts a comment, names are any words.
 
     Names are treated as in `from_edges`.
+
+    >>> from pathlib import Path
+    >>> _ = Path("sites.txt").write_text("berlin lima\\nlima tokyo\\n")
+    >>> from_file("sites.txt").labels
+    ('berlin', 'lima', 'tokyo')
     """
     edges: list[tuple[str, str]] = []
     for number, line in enumerate(_read(path, "edge list").splitlines(), start=1):
@@ -89,7 +98,13 @@ def from_matrix(matrix: npt.ArrayLike, labels: Sequence[str] | None = None, name
 
 
 def from_matrix_file(path: str | Path) -> Topology:
-    """A topology from a text file of the matrix: one row per line, numbers separated by commas or blanks."""
+    """A topology from a text file of the matrix: one row per line, numbers separated by commas or blanks.
+
+    >>> from pathlib import Path
+    >>> _ = Path("weights.csv").write_text("0.5, 0.5\\n0.5, 0.5\\n")
+    >>> from_matrix_file("weights.csv").n
+    2
+    """
     text = _read(path, "matrix").replace(",", " ")
     if not any(line.partition("#")[0].strip() for line in text.splitlines()):
         raise GossamerError(f"The matrix file '{path}' is empty.")

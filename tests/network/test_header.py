@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.network.header import BYTES, Header, complaint
+from gossamer.network.header import BYTES, CHANGE, Header, complaint
 from gossamer.network.messages import Envelopes, Form, Message
 
 INTS = st.integers(-(2**63), 2**63 - 1)
@@ -41,6 +41,7 @@ def test_a_header_that_goes_by_way_of_a_small_buffer() -> None:
         (Header(5, 8, 1, 0.1, 7), "has sent 8 messages before round 5, this node 9"),
         (Header(5, 9, 1, 0.2, 6), "its step size is 0.2, here it is 0.1"),
         (Header(5, 9, 1, 0.1, 6), "momentum"),
+        (Header(5, 9, 1, 0.1, CHANGE), "has changed before round 5 which parameters it trains"),
     ],
 )
 def test_each_way_of_falling_out_of_step(theirs: Header | None, words: str) -> None:

@@ -29,7 +29,7 @@ from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, a
 from gossamer.topology import Topology
 from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, flat, train, train_all
 
-MLP, QUADRATIC = TASKS["mlp"], TASKS["quadratic"]
+MLP = TASKS["mlp in float32"]
 RING = topology.ring(4)
 PATIENCE = 20.0
 
@@ -154,12 +154,16 @@ def network_verbs(rank: int) -> dict[str, Any]:
     chain = DistributedNetwork(topology.chain(4), timeout=PATIENCE)
     outbox = chain.spread(torch.tensor([float(rank)])) * 10
     (inbox,) = chain.exchange(outbox, round=0).wait()
+    os.environ["GOSSAMER_NODE"] = str(3 - rank)
+    by_environment = DistributedNetwork(RING).node
+    del os.environ["GOSSAMER_NODE"]
     return {
         "mixed": [v.clone() for v in again],
         "same": all(a is b for a, b in zip(again, pending.wait(), strict=True)),
         "average": chain.average(torch.arange(5.0) + rank),
         "inbox": inbox,
         "collected": chain.collect(inbox),
+        "by environment": by_environment,
         "stats": net.stats(),
         "wrong size": said(lambda: DistributedNetwork(topology.ring(5))),
         "wrong wire": said(lambda: DistributedNetwork(RING, wire="int8")),  # type: ignore[arg-type]
@@ -371,6 +375,22 @@ def written_parameters(rank: int) -> dict[str, Any]:
         refused = said(node.step)
         node.optimizer.resend()
         results[how] = (refused, bool(node.step(2).isfinite().all()))
+    node = Node(rank)
+    node.step(2)
+    sentences = []
+    for _ in range(32):  # a part of one parameter, behind autograd's back, again and again
+        node.backward()
+        node.model.net[0].weight.data[-1, -1] += 1.0
+        sentences.append(said(node.optimizer.step))
+        if sentences[-1]:
+            break
+    results["repeated"] = sentences
+    node = Node(rank)
+    node.step(2)
+    node.model.net[0].weight.data[-1, -1] += 1.0
+    with averaged(node.model):
+        pass
+    results["averaged"] = said(node.step)
     dsgd = Node(rank, optim.DSGD, lr=0.0)
     dsgd.step()
     with torch.no_grad():
@@ -542,7 +562,7 @@ def other_schedule(rank: int) -> str:
     return said(lambda: node.step(2))
 
 
-def lonely_resend(rank: int) -> str:
+def lonely_message(rank: int) -> str:
     node = Node(rank, topology=topology.ring(2))
     node.step(2)
     if rank == 1:
@@ -551,10 +571,35 @@ def lonely_resend(rank: int) -> str:
     return said(lambda: node.step(2))
 
 
+def lonely_resend(rank: int) -> str:
+    """Only node 1 calls resend()."""
+    node = Node(rank, topology=topology.ring(2))
+    node.step(2)
+    return said(lambda: node.optimizer.resend() if rank == 1 else node.step(3))
+
+
+def lonely_freeze(rank: int) -> dict[str, str]:
+    """Only node 1 freezes a parameter. Every case has its own process group, because a refused one is spoilt."""
+    results = {}
+    for make, graph in (
+        (MomentumTracking, topology.ring(2)),
+        (optim.DSGD, topology.ring(2)),
+        (optim.RelaySum, topology.chain(2)),
+        (optim.AllReduceSGDm, topology.ring(2)),
+    ):
+        node = Node(rank, make, topology=graph, group=dist.new_group([0, 1]))
+        node.step(2)
+        if rank == 1:
+            next(node.model.parameters()).requires_grad_(False)
+        results[make.__name__] = said(lambda: node.step(3))  # noqa: B023
+    return results
+
+
 def stops_early(rank: int) -> list[str]:
     node = Node(rank, topology=topology.ring(2))
     node.step(3)
     if rank == 1:
+        node.optimizer.network.drain()  # else it is luck whether the last message has left
         os._exit(0)
     first = said(lambda: node.step(3))
     return [first, said(node.step), said(node.optimizer.network.close)]
@@ -587,6 +632,7 @@ def lost_average(rank: int) -> str:
     node = Node(rank, optim.AllReduceSGDm, topology=topology.ring(2), timeout=2.0)
     node.step(1)
     if rank == 1:
+        node.optimizer.network.drain()  # else it is luck whether the last message has left
         os._exit(0)
     return said(lambda: node.step(2))
 

@@ -47,7 +47,11 @@ class Task:
 
     kind: type[nn.Module]
     dtype: torch.dtype
-    tolerance: float
+
+    @property
+    def tolerance(self) -> float:
+        """How far a trajectory may be from the simulator's, relative to its largest number."""
+        return {torch.float32: 1e-5, torch.float64: 1e-12}[self.dtype]
 
     def model(self) -> nn.Module:
         torch.manual_seed(0)
@@ -66,8 +70,9 @@ class Task:
 
 
 TASKS = {
-    "quadratic": Task(Point, torch.float64, 1e-12),
-    "mlp": Task(SmoothMLP, torch.float32, 1e-5),
+    f"{name} in {str(dtype).removeprefix('torch.')}": Task(kind, dtype)
+    for name, kind in {"quadratic": Point, "mlp": SmoothMLP}.items()
+    for dtype in (torch.float32, torch.float64)
 }
 
 

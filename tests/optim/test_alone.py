@@ -1,5 +1,6 @@
 """One process is plain local training, and what can be said without neighbours."""
 
+import inspect
 import io
 import itertools
 import subprocess
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
+from gossamer.methods import Facts, Method
 from gossamer.optim import MomentumTracking, average_, averaged, rounds
 from tests.optim.tasks import SmoothMLP, flat
 
@@ -198,6 +200,41 @@ def test_a_checkpoint_of_another_shape_or_of_frozen_parameters_is_refused() -> N
     whole = MomentumTracking([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(GossamerError, match=r"no state for the parameters \[1\]"):
         whole.load_state_dict(frozen)
+
+
+@pytest.mark.parametrize("make", optim.ALL)
+def test_the_optimizer_of_a_method_is_the_one_that_bears_its_name(make: Any) -> None:
+    ours, theirs = network(), network()
+    method = make.method()
+    own = optim.optimizer_of(method, ours.parameters(), lr=0.05, weight_decay=1e-2)
+    assert type(own).__name__ == make.__name__
+    assert {name: own.param_groups[0][name] for name in method.hyperparameters} == method.hyperparameters
+    assert torch.equal(fit(ours, own), fit(theirs, make(theirs.parameters(), lr=0.05, weight_decay=1e-2)))
+
+
+def test_a_hyperparameter_that_would_hide_an_optimizers_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Method, "_registry", dict(Method._registry))
+
+    class Hidden(Method):
+        name = "hidden"
+        facts = Facts(title="Hidden")
+
+        def __init__(self, lr: float = 0.5) -> None:
+            self.lr = lr
+
+        def step(self, *_: Any) -> None: ...
+
+    with pytest.raises(GossamerError, match="Hidden has a hyper-parameter called lr"):
+        optim.optimizer_of(Hidden(), network().parameters(), lr=0.1)
+
+
+def test_signatures_name_the_hyperparameters() -> None:
+    """What an editor shows: hyper-parameters by name with their defaults, and the options that all share."""
+    shown = inspect.signature(MomentumTracking).parameters
+    assert list(shown) == ["params", "lr", "momentum", "init", "options"]
+    assert (shown["momentum"].default, shown["init"].default) == (0.9, "theorem")
+    shared = inspect.signature(optim.DecentralizedOptimizer).parameters.keys() - {"params", "lr", "hyperparameters"}
+    assert optim.Options.__annotations__.keys() == shared
 
 
 SCRIPT = """

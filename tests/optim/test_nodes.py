@@ -77,6 +77,7 @@ def test_the_verbs_of_the_network() -> None:
         assert torch.equal(r["average"], torch.arange(5.0) + 1.5)
         neighbours = [j for j in (rank - 1, rank + 1) if 0 <= j < 4]
         assert r["inbox"].flatten().tolist() == [10.0 * j for j in neighbours]
+        assert r["by environment"] == 3 - rank
         assert r["collected"].tolist() == [10.0 * sum(neighbours)]
         assert r["stats"]["messages_sent"] == r["stats"]["messages_received"] == 1
         assert r["stats"]["bytes_sent"] == r["stats"]["bytes_received"] == 64 + 2 * 3 * 8
@@ -145,6 +146,8 @@ def test_parameters_written_between_steps_are_noticed() -> None:
             refused, finite = r[how]
             assert "call resend() on all nodes" in refused, how
             assert finite
+        assert "call resend() on all nodes" in r["repeated"][-1]
+        assert "call resend() on all nodes" in r["averaged"]
     for rank, r in enumerate(four("written_parameters")):
         wanted = ((rank - 1) % 4 + rank + (rank + 1) % 4) / 3
         assert torch.allclose(r["mixed"], torch.tensor(wanted))
@@ -228,8 +231,25 @@ def test_a_step_size_out_of_step_is_named() -> None:
 
 
 def test_a_message_too_many_is_named() -> None:
-    for sentence in values(2, cases.lonely_resend):
+    for sentence in values(2, cases.lonely_message):
         assert "must happen on all nodes in the same round" in sentence
+
+
+def test_a_node_that_resends_alone_is_named() -> None:
+    first, second = values(2, cases.lonely_resend)
+    assert "Node 1 is in round 2 while this node is in round 3" in first
+    assert "Node 0 is in round 3 while this node is in round 2" in second
+    assert "resend() and average_() in the same round" in first
+
+
+def test_a_node_that_freezes_alone_is_named() -> None:
+    others, alone = values(2, cases.lonely_freeze)
+    assert list(others) == ["MomentumTracking", "DSGD", "RelaySum", "AllReduceSGDm"]
+    for method, sentence in others.items():
+        assert sentence.startswith("Node 1 has changed before round "), method
+    for method, sentence in alone.items():
+        assert sentence.startswith("Node 0 has not changed before round "), method
+        assert "on all nodes in the same round" in sentence
 
 
 def test_a_node_that_stops_early_is_named() -> None:
@@ -254,8 +274,8 @@ def test_a_node_that_does_not_come_is_named() -> None:
     assert "Rank 1 did not come" in failing(2, cases.absent)[0].value
 
 
-def test_a_node_lost_during_an_average_is_said() -> None:
-    assert "during an average over all nodes" in failing(2, cases.lost_average)[0].value
+def test_a_node_lost_during_an_average_is_named() -> None:
+    assert re.match("Node 1 closed the connection before round [012] was", failing(2, cases.lost_average)[0].value)
 
 
 def test_a_slow_rank_does_not_lose_the_last_message() -> None:

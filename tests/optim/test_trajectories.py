@@ -8,10 +8,10 @@ from tests.optim.nodes import values
 from tests.optim.tasks import TASKS, combinations, simulate
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 @pytest.mark.parametrize("n", [4, 8])
 def test_real_nodes_follow_the_simulator(n: int) -> None:
-    real = values(n, cases.trajectories, n, timeout=200)
+    real = values(n, cases.trajectories, n, timeout=300)
     for name, where, topology in combinations(n):
         for kind, task in TASKS.items():
             simulated = simulate(task, getattr(optim, name).method(), topology)

@@ -42,7 +42,11 @@ _BY_NAME: dict[str, Callable[..., Recipe]] = {"iid": iid, "k-class": k_class, "d
 
 
 def names() -> list[str]:
-    """The names that `get` knows."""
+    """The names that `get` knows.
+
+    >>> names()
+    ['iid', 'k-class', 'dirichlet', 'shards']
+    """
     return list(_BY_NAME)
 
 

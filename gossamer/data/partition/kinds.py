@@ -18,6 +18,9 @@ class iid(DrawnRecipe):
     """Samples are dealt at random, so every node holds every class in the same proportion on average.
 
     Sizes differ by at most one; `equal_sizes=True` drops that one.
+
+    >>> iid(nodes=3)([0, 1] * 10).sizes
+    [6, 6, 6]
     """
 
     nodes: int
@@ -88,6 +91,10 @@ class dirichlet(DrawnRecipe):
     Small alpha: very different nodes; large alpha: nearly iid. Drawn again while a node would get fewer than
     `min_size` samples (give your batch size). Sizes differ, and `equal_sizes=True` would throw most samples
     away, so it is off unless asked for.
+
+    >>> import torch
+    >>> dirichlet(nodes=3, alpha=1.0, min_size=10)(torch.arange(200) % 4, holdout=0).label_counts.sum()
+    tensor(200)
     """
 
     nodes: int
@@ -138,6 +145,10 @@ class shards(DrawnRecipe):
     """Sort by class, cut into nodes * per_node equal shards and deal every node `per_node` of them at random.
 
     A node then sees about `per_node` classes. Sizes differ by at most `per_node`; `equal_sizes=True` drops those.
+
+    >>> import torch
+    >>> shards(nodes=5, per_node=2, seed=0)(torch.arange(100) % 10, holdout=0).sizes
+    [20, 20, 20, 20, 20]
     """
 
     nodes: int

@@ -19,6 +19,10 @@ class Recipe(ABC):
     """How to divide a training set among `nodes`. Applied to the targets, it gives a `Partition`.
 
     The same recipe on the same targets gives the same partition on every machine.
+
+    >>> from gossamer.data.partition import iid
+    >>> isinstance(iid(nodes=4), Recipe), len(iid(nodes=4)([0, 1] * 10))
+    (True, 4)
     """
 
     nodes: int

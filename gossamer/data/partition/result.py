@@ -18,6 +18,14 @@ class Partition:
 
     `indices[i]`: node i's samples, ascending int64. `validation`: the samples kept for validation. `label_counts`:
     [nodes, classes], how many of each class a node holds. `recipe`: how it was made. Prints as a table.
+
+    >>> import torch
+    >>> from gossamer.data.partition import k_class
+    >>> print(k_class(nodes=2, k=1, seed=0)(torch.arange(20) % 2))
+    node  samples  class 0  1  distance
+       0        9        9  -     0.500
+       1        9        -  9     0.500
+    18 samples on 2 nodes, 2 for validation; mean label distance 0.500 (0 = iid)
     """
 
     indices: list[Tensor]

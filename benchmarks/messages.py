@@ -1,0 +1,191 @@
+"""What one fused message saves: processor time in communication calls, against one message per tensor.
+
+    python benchmarks/messages.py [--rounds 40]
+
+Four processes on a ring exchange two vectors per round over gloo, as Momentum Tracking does, and sleep meanwhile.
+The field's way is one isend and one irecv per tensor and neighbour; ours is one message per neighbour. Both sides take
+turns in the same processes. "calls" is the processor time of the calling thread from the first isend until the last
+wait has returned, without the sleep between: sending, receiving and, for ours, headers and their checks. Limit: ours
+needs at least 2x less. For information, "with copies and sums" adds filling the message and the weighted sum, and
+"whole process" the threads of gloo, which move the bytes: with ever larger tensors bytes are all that counts, and
+those are the same on both sides.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gossamer import models, topology
+from gossamer.network import DistributedNetwork
+
+NODES = 4
+LIMIT = 2.0
+WARM_UP = 3
+ITEMS = ("calls", "with copies and sums", "whole process")
+IMAGE = (3, 32, 32)
+CASES: dict[str, tuple[Callable[[], torch.nn.Module], int, float]] = {
+    "LeNet": (lambda: models.LeNet((1, 28, 28), 10), 1, 0.03),
+    "ResNet-34, 1/16 of each tensor": (lambda: models.ResNet34(IMAGE, 10), 16, 0.15),
+    "VGG-11": (lambda: models.VGG11(IMAGE, 10), 1, 0.6),
+}
+"""A model, the part of each of its tensors that is exchanged, and the seconds of sleep, in which all bytes arrive."""
+
+
+class Clocks:
+    """Processor seconds of a round: in calls, in the calling thread, in the whole process."""
+
+    def __init__(self) -> None:
+        self.calls = 0.0
+        self._thread, self._process = time.thread_time(), time.process_time()
+
+    def call(self, one: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Make a communication call."""
+        began = time.thread_time()
+        result = one(*arguments, **options)
+        self.calls += time.thread_time() - began
+        return result
+
+    def read(self) -> tuple[float, float, float]:
+        """All three."""
+        return self.calls, time.thread_time() - self._thread, time.process_time() - self._process
+
+
+class TimedNetwork(DistributedNetwork):
+    """The network with its communication calls on a clock."""
+
+    clocks = Clocks()
+
+    def _post(self, *arguments: Any) -> Any:
+        return self.clocks.call(super()._post, *arguments)
+
+    def _receive(self, *arguments: Any) -> None:
+        self.clocks.call(super()._receive, *arguments)
+
+    def _sends_done(self, *arguments: Any) -> None:
+        self.clocks.call(super()._sends_done, *arguments)
+
+
+def tensor_by_tensor(tensors: list[Tensor], rank: int, sleep: float) -> Callable[[int], tuple[float, ...]]:
+    """The field's way: every tensor is a message of its own."""
+    peers = sorted({(rank - 1) % NODES, (rank + 1) % NODES})
+    arrived = {peer: [torch.empty_like(t) for t in tensors] for peer in peers}
+    mixed = [torch.empty_like(t) for t in tensors]
+
+    def start() -> list[Any]:
+        works = []
+        for peer in peers:
+            works += [dist.isend(tensor, peer) for tensor in tensors]
+            works += [dist.irecv(tensor, peer) for tensor in arrived[peer]]
+        return works
+
+    def finish(works: list[Any]) -> None:
+        for work in works:
+            work.wait()
+
+    def one(_: int) -> tuple[float, ...]:
+        clocks = Clocks()
+        works = clocks.call(start)
+        time.sleep(sleep)
+        clocks.call(finish, works)
+        for k, tensor in enumerate(tensors):
+            torch.mul(tensor, 1 / 3, out=mixed[k])
+            for peer in peers:
+                mixed[k].add_(arrived[peer][k], alpha=1 / 3)
+        return clocks.read()
+
+    return one
+
+
+def fused(tensors: list[Tensor], sleep: float) -> Callable[[int], tuple[float, ...]]:
+    """Our way: two flat vectors in one message."""
+    net = TimedNetwork(topology.ring(NODES))
+    both = torch.cat([t.reshape(-1) for t in tensors])
+    vectors = both.view(2, -1).unbind(0)
+    out = tuple(torch.empty_like(v) for v in vectors)
+
+    def one(r: int) -> tuple[float, ...]:
+        net.clocks = Clocks()
+        message = net.mix(*vectors, round=r, out=out)
+        time.sleep(sleep)
+        message.wait()
+        return net.clocks.read()
+
+    return one
+
+
+def node(argument: str) -> None:
+    """Measure on this node; rank 0 prints the medians of plain and ours."""
+    rank, store, name, rounds = json.loads(argument)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=NODES)
+    make, part, sleep = CASES[name]
+    x = [torch.rand(max(1, p.numel() // part)) for p in make().parameters()]
+    tensors = [*x, *(torch.rand_like(t) for t in x)]
+    sides = tensor_by_tensor(tensors, rank, sleep), fused(tensors, sleep)
+    times: list[list[tuple[float, ...]]] = [[], []]
+    for r in range(rounds + WARM_UP):
+        for side, kept in zip(sides, times, strict=True):
+            dist.barrier()
+            kept.append(side(r))
+    dist.barrier()
+    if rank == 0:
+        medians = [[median(column) for column in zip(*kept[WARM_UP:], strict=True)] for kept in times]
+        print(json.dumps({"tensors": len(x), "numbers": sum(t.numel() for t in x), "medians": medians}))
+
+
+def measure(name: str, rounds: int) -> Any:
+    with tempfile.TemporaryDirectory() as directory:
+        processes = []
+        try:
+            for rank in range(NODES):
+                argument = json.dumps([rank, f"{directory}/store", name, rounds])
+                line = [sys.executable, str(Path(__file__).resolve()), "--node", argument]
+                processes.append(subprocess.Popen(line, stdout=subprocess.PIPE, text=True))
+            answer, *_ = [process.communicate()[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    return json.loads(answer)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40, help="rounds in which both sides take turns")
+    parser.add_argument("--node", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.node:
+        node(options.node)
+        return 0
+    print(f"two vectors to two neighbours, {NODES} processes, processor time in ms, medians of {options.rounds}")
+    head = f"{'model':<32}{'tensors':>8}{'numbers':>11}"
+    print(f"{head}  {'what':<22}{'per tensor':>11}{'fused':>9}{'ratio':>8}{'limit':>9}")
+    missed = False
+    for name in CASES:
+        answer = measure(name, options.rounds)
+        head = f"{name:<32}{answer['tensors']:>8}{answer['numbers']:>11,}"
+        for what, plain, ours in zip(
+            ("calls", "with copies and sums", "whole process"), *answer["medians"], strict=True
+        ):
+            ratio, end = plain / ours, ""
+            if what == "calls":
+                missed |= ratio < LIMIT
+                end = f"  >={LIMIT:>5.2f}  {'met' if ratio >= LIMIT else 'missed'}"
+            print(f"{head:<51}  {what:<22}{1e3 * plain:>11.2f}{1e3 * ours:>9.2f}{ratio:>8.2f}{end}", flush=True)
+            head = ""
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""What overlap saves on a slow link: the time that nodes wait for messages, with and without it.
+
+    sudo python benchmarks/overlap.py [--rounds 50] [--only sleep,lenet]
+
+Every node is a process in a network namespace of its own, joined to the others by a link of 100 Mbit/s in each
+direction (tc tbf). First the transfer is measured: all nodes start at once and wait for the neighbours' messages, with
+nothing else to do. Then Momentum Tracking, which sends two vectors, and DSGDm, which sends one, train with a compute
+time of at least 1.5 times the transfer of the two vectors. "sleep" computes without a core, on a ring of four; "lenet"
+is LeNet's forward and backward pass on one core each, on two nodes, with a batch as large as that takes. Waiting is
+what `optimizer.stats()` says. All figures are medians over the rounds, of the node that does worst.
+
+It needs root and `ip`, `tc` and `unshare`. The namespaces are private to the benchmark and end with its processes,
+however those end.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+from gossamer import optim, topology
+from gossamer.models import LeNet
+from gossamer.network import DistributedNetwork
+
+RATE = "100mbit"
+BUFFERS = "4096 65536 262144"
+"""Of the sockets, at most 256 KiB: a message of two vectors does not fit in and moves on only if it is fed to them."""
+WAIT, ALL, SHORTER = 0.05, 0.9, 1.0
+"""The limits: waiting with overlap, waiting without it ("all of the transfer"), and the time of a round."""
+LEAST = 1.5
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: how a node computes, how many nodes there are, and for how many transfers they compute."""
+
+    title: str
+    nodes: int
+    compute: float
+    sleeps: bool
+
+
+CASES = {
+    "sleep": [Case("sleep, ring of 4", 4, LEAST, True), Case("sleep, ring of 4", 4, 2 * LEAST, True)],
+    "lenet": [Case("LeNet, 2 nodes", 2, 1.1 * LEAST, False)],
+}
+
+
+# One node -------------------------------------------------------------------------------------------------------------
+
+
+def node(argument: str) -> None:
+    """Measure on this node and write the answer beside those of the others."""
+    options = json.loads(argument)
+    rank, rounds, case = options["rank"], options["rounds"], Case(**options["case"])
+    torch.set_num_threads(1)
+    for buffer in ("rmem", "wmem"):
+        Path(f"/proc/sys/net/ipv4/tcp_{buffer}").write_text(BUFFERS, encoding="utf-8")
+    dist.init_process_group("gloo", init_method="tcp://10.0.0.1:29500", rank=rank, world_size=case.nodes)
+    graph = topology.ring(case.nodes)
+    transfers = [transfer(graph, vectors, rounds) for vectors in (1, 2)]
+    compute, forward_and_backward = computation(case, transfers[1])
+    answer: dict[str, Any] = {"transfers": transfers, "compute": compute}
+    for make in (optim.MomentumTracking, optim.DSGDm):
+        answer[make.__name__] = train(make, graph, forward_and_backward, rounds)
+    dist.barrier()
+    Path(options["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def transfer(graph: topology.Topology, vectors: int, rounds: int) -> float:
+    """Seconds from the start of a message of some vectors until those of all neighbours are there; the slowest node."""
+    net = DistributedNetwork(graph)
+    sent = [torch.zeros(size()) for _ in range(vectors)]
+    times = []
+    for r in range(rounds + WARM_UP):
+        dist.barrier()
+        began = time.perf_counter()
+        net.mix(*sent, round=r).wait()
+        times.append(time.perf_counter() - began)
+        net.drain()
+    return agreed(median(times[WARM_UP:]))
+
+
+def computation(case: Case, transfer: float) -> tuple[float, Callable[[torch.nn.Module], None]]:
+    """The least seconds that any node computes, and the computing, as long as the case wants it."""
+    wanted = case.compute * transfer
+    if case.sleeps:
+        return wanted, lambda model: time.sleep(wanted)
+
+    def of(batch: int) -> Callable[[torch.nn.Module], None]:
+        inputs, targets = torch.rand(batch, 1, 28, 28), torch.arange(batch) % 10
+        return lambda model: functional.cross_entropy(model(inputs), targets).backward()
+
+    batch, model = 100, LeNet((1, 28, 28), 10)
+    while True:
+        dist.barrier()
+        compute = -agreed(-median(seconds(of(batch), model) for _ in range(15)))
+        if compute >= wanted:
+            return compute, of(batch)
+        batch = math.ceil(batch * max(1.05, wanted / compute))
+
+
+def train(
+    make: Any, graph: topology.Topology, compute: Callable[[torch.nn.Module], None], rounds: int
+) -> dict[str, float]:
+    """Medians of the seconds waited in a round, and of the seconds a round took."""
+    torch.manual_seed(0)
+    model = LeNet((1, 28, 28), 10)
+    optimizer = make(model.parameters(), lr=1e-3, topology=graph)
+    generator = torch.Generator().manual_seed(optimizer.node)
+    for parameter in model.parameters():
+        parameter.grad = 1e-3 * torch.randn(parameter.shape, generator=generator)
+    dist.barrier()
+    marks = []
+    for _ in range(rounds + WARM_UP + 1):
+        optimizer.zero_grad(set_to_none=False)
+        compute(model)
+        optimizer.step()
+        marks.append((time.perf_counter(), sum(optimizer.stats()["wait_seconds"].values())))
+    optimizer.close()
+    dist.barrier()
+    steps = list(zip(marks[WARM_UP:], marks[WARM_UP + 1 :], strict=False))
+    return {
+        "wait": median(after[1] - before[1] for before, after in steps),
+        "round": median(after[0] - before[0] for before, after in steps),
+    }
+
+
+def size() -> int:
+    return sum(p.numel() for p in LeNet((1, 28, 28), 10).parameters())
+
+
+def seconds(compute: Callable[[torch.nn.Module], None], model: torch.nn.Module) -> float:
+    began = time.perf_counter()
+    compute(model)
+    return time.perf_counter() - began
+
+
+def agreed(value: float) -> float:
+    """The largest over the nodes."""
+    largest = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return float(largest)
+
+
+# The nodes' world -----------------------------------------------------------------------------------------------------
+
+
+def command(line: str) -> None:
+    subprocess.run(line.split(), check=True)
+
+
+def build_world(nodes: int) -> None:
+    """Namespaces node0, node1, ... with the addresses 10.0.0.1, 10.0.0.2, ... on one switch."""
+    command("ip link add switch type bridge")
+    command("ip link set switch up")
+    for k in range(nodes):
+        command(f"ip netns add node{k}")
+        command(f"ip link add port{k} type veth peer name eth0 netns node{k}")
+        command(f"ip link set port{k} master switch up")
+        command(f"ip -n node{k} address add 10.0.0.{k + 1}/24 dev eth0")
+        command(f"ip -n node{k} link set lo up")
+        command(f"ip -n node{k} link set eth0 up")
+        limit = f"root tbf rate {RATE} burst 32kb latency 200ms"
+        command(f"tc qdisc add dev port{k} {limit}")
+        command(f"tc -n node{k} qdisc add dev eth0 {limit}")
+
+
+def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
+    """The answers of all nodes of a case."""
+    with tempfile.TemporaryDirectory() as directory:
+        files = [Path(directory, f"{rank}.json") for rank in range(case.nodes)]
+        processes = []
+        try:
+            for rank, file in enumerate(files):
+                argument = json.dumps({"rank": rank, "rounds": rounds, "case": vars(case), "answer": str(file)})
+                line = [*f"ip netns exec node{rank}".split(), sys.executable, __file__, "--node", argument]
+                environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+                processes.append(subprocess.Popen(line, env=environment, start_new_session=True))
+            if any(process.wait() for process in processes):
+                raise SystemExit("A node failed; its error is above.")
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def inside(rounds: int, only: list[str]) -> int:
+    """Measure all cases, in the private world."""
+    Path("/run/netns").mkdir(exist_ok=True)
+    command("mount -t tmpfs netns /run/netns")
+    cases = [case for name in only for case in CASES[name]]
+    build_world(max(case.nodes for case in cases))
+    print(f"LeNet's vectors, {size():,} numbers, links of {RATE}, medians of {rounds} rounds, worst node")
+    print(f"{'compute':<22}{'what':<48}{'measured':>10}{'limit':>9}")
+    missed = False
+    for case in cases:
+        answers = measure(case, rounds)
+        one, two = answers[0]["transfers"]
+        compute = answers[0]["compute"] / two
+        tracking, rival = ([a[name] for a in answers] for name in ("MomentumTracking", "DSGDm"))
+        rounds_of = [max(a["round"] for a in side) for side in (tracking, rival)]
+        rows = [
+            ("compute over transfer of two vectors", compute, ">=", LEAST),
+            ("Momentum Tracking: waiting over transfer", max(a["wait"] for a in tracking) / two, "<=", WAIT),
+            ("DSGDm: waiting over transfer of one vector", min(a["wait"] for a in rival) / one, ">=", ALL),
+            ("round of Momentum Tracking over one of DSGDm", rounds_of[0] / rounds_of[1], "<", SHORTER),
+        ]
+        print(f"{case.title:<22}{'transfer of one vector, of two':<48}{1e3 * one:>7.1f} ms{1e3 * two:>7.1f} ms")
+        print(f"{'':<22}{'round of Momentum Tracking, of DSGDm':<48}", end="")
+        print(f"{1e3 * rounds_of[0]:>7.1f} ms{1e3 * rounds_of[1]:>7.1f} ms")
+        for what, ratio, sign, limit in rows:
+            met = {">=": ratio >= limit, "<=": ratio <= limit, "<": ratio < limit}[sign]
+            missed |= not met
+            print(f"{'':<22}{what:<48}{ratio:>10.3f}{sign:>4}{limit:>5.2f}  {'met' if met else 'missed'}", flush=True)
+    return int(missed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=50, help="rounds of each measurement; medians are compared")
+    parser.add_argument("--only", default="sleep,lenet", help="cases to measure")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--node", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.node:
+        node(options.node)
+        return 0
+    if options.inside:
+        return inside(options.rounds, options.only.split(","))
+    lacking = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
+    if os.name != "posix" or os.geteuid() != 0 or lacking:
+        print(
+            "This benchmark makes network namespaces with slow links, for which it needs root on Linux and the tools "
+            "ip, tc and unshare (iproute2, util-linux).",
+            file=sys.stderr,
+        )
+        return 2
+    # What is made in these namespaces of mounts, processes and networks ends with the first process in them, and that
+    # one ends with this process, even when it is killed: nothing has to be removed.
+    world = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    again = [sys.executable, __file__, "--inside", "--rounds", str(options.rounds), "--only", options.only]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    process = subprocess.Popen([*world, *again], start_new_session=True, preexec_fn=end_with_parent)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        process.kill()
+        process.wait()
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The error sentences of the troubleshooting page, each by making the mistake that it answers."""
+
+import os
+from collections.abc import Callable
+
+import torch
+
+import gossamer as gs
+from gossamer.data import catalog, locate
+from gossamer.network.agreement import check_same
+from gossamer.network.waiting import Waiting
+from gossamer.optim.processes import find_group
+
+
+def _not_initialized() -> None:
+    before = os.environ.get("WORLD_SIZE")
+    os.environ["WORLD_SIZE"] = "4"
+    try:
+        find_group(None)
+    finally:
+        del os.environ["WORLD_SIZE"]
+        if before is not None:
+            os.environ["WORLD_SIZE"] = before
+
+
+def _written_between_steps() -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = gs.optim.MomentumTracking(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.weight.zero_()
+
+
+def _diverges() -> None:
+    nodes = gs.data.load("digits").split(gs.partition.iid(nodes=2))
+    gs.simulate(gs.models.SmallCNN, nodes, "dsgdm", "ring", lr=1e6, batch_size=32, rounds=20, workers=1, progress=False)
+
+
+def _silent_peer() -> None:
+    Waiting(1800.0).fail(RuntimeError("timed out"), "node 3 (rank 3)", round=120, doing="send")
+
+
+def _peer_gone() -> None:
+    Waiting(1800.0).fail(RuntimeError("connection closed by peer"), "node 3 (rank 3)", round=120, doing="send")
+
+
+def _not_on_this_machine() -> None:
+    variable, cache = os.environ.pop(locate.VARIABLE, None), os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = "~/.cache"
+    try:
+        # The sentence names the reader's own cache, whoever makes this page.
+        message = str(locate.missing(catalog.CIFAR_10, None)).replace(str(locate.cache_dir()), "~/.cache/gossamer")
+        raise gs.GossamerError(message.split(" (")[0])
+    finally:
+        del os.environ["XDG_CACHE_HOME"]
+        if cache is not None:
+            os.environ["XDG_CACHE_HOME"] = cache
+        if variable is not None:
+            os.environ[locate.VARIABLE] = variable
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    "schedule": lambda: gs.DecentLaM().check(gs.topology.one_peer_exponential(8)),
+    "tree": lambda: gs.RelaySum().check(gs.topology.ring(8)),
+    "eigenvalue": lambda: gs.D2().check(gs.topology.ring(8)),
+    "hypercube": lambda: gs.topology.hypercube(12),
+    "disconnected": lambda: gs.topology.from_edges([(0, 1), (2, 3)]),
+    "not-stochastic": lambda: gs.topology.from_matrix([[0.9, 0.2], [0.1, 0.8]]),
+    "typing-mistake": lambda: gs.methods.get("momentum-traking"),
+    "few-classes": lambda: gs.partition.k_class(nodes=4, k=2)(torch.arange(1000) % 10),
+    "small-alpha": lambda: gs.partition.dirichlet(nodes=16, alpha=0.01, min_size=50)(torch.arange(1600) % 10),
+    "nodes-differ": lambda: gs.minimize(
+        gs.problems.Quadratic.synthetic(nodes=4, dim=2), gs.DSGD(), gs.topology.ring(8), lr=0.1, rounds=1
+    ),
+    "length": lambda: gs.simulate(
+        gs.models.SmallCNN, gs.data.load("digits").split(gs.partition.iid(nodes=2)), "dsgd", "ring", lr=0.1
+    ),
+    "diverges": _diverges,
+    "missing-data": _not_on_this_machine,
+    "not-initialized": _not_initialized,
+    "written": _written_between_steps,
+    "disagree": lambda: check_same([{"lr": 0.05}, {"lr": 0.05}, {"lr": 0.01}], ours=2),
+    "silent": _silent_peer,
+    "gone": _peer_gone,
+}
+
+
+def sentence(name: str) -> str:
+    """What the mistake called `name` is answered with."""
+    try:
+        MISTAKES[name]()
+    except gs.GossamerError as error:
+        return f"> {error}"
+    raise RuntimeError(f"the mistake '{name}' went unnoticed")

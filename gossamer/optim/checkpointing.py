@@ -1,0 +1,316 @@
+"""Checkpoints of real nodes: each keeps its own, and all go on from the newest round that all have."""
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, cast
+from urllib.parse import quote
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import LRScheduler
+
+from gossamer import checkpoint_files as files
+from gossamer.errors import GossamerError
+from gossamer.interrupts import Interrupts
+from gossamer.network.agreement import meeting_board
+from gossamer.network.spreading import rounds_to_reach_all
+from gossamer.optim.bucket import mean_over
+from gossamer.optim.contract import DecentralizedOptimizer
+from gossamer.optim.generators import generator_states, restore_generators
+from gossamer.optim.restart import Holding, Restart, agree, membership
+
+log = logging.getLogger("gossamer")
+
+
+class Stateful(Protocol):
+    """Anything with a state to save: a scheduler, a GradScaler, a data loader that knows its position."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state as plain tensors, numbers and words."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+        """Take over a state."""
+        ...
+
+
+class Checkpoints:
+    """The checkpoints of this node, in `<directory>/node-<name>/round-<round>.ckpt`.
+
+    `rounds` goes on where all nodes can, saves on the way and stops when somebody asks for it:
+
+        saver = gossamer.Checkpoints("checkpoints", model, optimizer, every=100, extra={"scheduler": scheduler})
+        for r in saver.rounds(1000):
+            ...
+            optimizer.step()
+
+    A loop of another shape calls `resume()` before it, `step()` after every `optimizer.step()`, and `close()` after it.
+
+    A checkpoint holds the model with its buffers, the optimizer with the messages that were under way, the random
+    generators of the process and everything in `extra`: objects with `state_dict` and `load_state_dict`, or
+    `torch.Generator`s. It is written by every node after the same rounds and deleted when all nodes have newer ones.
+
+    `name` is what the node is called, whatever its rank: by default its label in the topology, or its number. The
+    directory may be each node's own or shared by all.
+
+    Ctrl-C or SIGTERM at any node makes all nodes stop before the same round, a few rounds later: word of it goes with
+    the messages of each round. Every node then writes a checkpoint and ends by `SystemExit` with code 130 (Ctrl-C) or
+    143 (SIGTERM, and all nodes that were told by others). A second signal ends a node at once.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        model: nn.Module,
+        optimizer: DecentralizedOptimizer,
+        *,
+        every: int = 100,
+        extra: Mapping[str, Stateful | torch.Generator] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if every < 1:
+            raise GossamerError(f"Checkpoints are written every so many rounds, at least 1, but every is {every}.")
+        for key, value in (extra or {}).items():
+            if not isinstance(value, torch.Generator) and not hasattr(value, "load_state_dict"):
+                raise GossamerError(
+                    f"extra['{key}'] is a {type(value).__name__}, which cannot be saved: give a torch.Generator, or an "
+                    f"object with the methods state_dict() and load_state_dict()."
+                )
+        self.model, self.optimizer, self.every, self.extra = model, optimizer, every, dict(extra or {})
+        net = optimizer.network
+        _refuse_shared_nodes(optimizer)
+        if name is None:
+            name = net.topology.labels[net.node] if net.topology.labels else str(net.node)
+        self.name = name
+        self.directory = Path(directory) / f"node-{quote(name, safe=' ')}"
+        self._reach = rounds_to_reach_all(net.topology)
+        self.kept = -(-self._reach // every) + 2
+        """How many checkpoints lie in the directory at most times: nodes may be some rounds apart."""
+        self._names: list[str] = []
+        self._interrupts = Interrupts()
+        _warn_of_a_store_that_outlives_its_processes()
+
+    def rounds(self, total: int) -> Iterator[int]:
+        """The numbers of the rounds that are left of `total`; each must make one `optimizer.step()`.
+
+        The last round is always saved, so that a run that has come to its end finds nothing to do.
+        """
+        try:
+            for r in range(self.resume(), total):
+                yield r
+                if self.optimizer.round != r + 1:
+                    raise GossamerError(
+                        f"Round {r} must make one optimizer.step(), but it made {self.optimizer.round - r}; with "
+                        f"gradient accumulation a round is all that is accumulated for one step."
+                    )
+                self.step()
+                if r + 1 == total and total % self.every:
+                    self.save()
+        finally:
+            self._interrupts.obey()
+        self.close()
+
+    # Before training -------------------------------------------------------------------------------------------------
+
+    def resume(self) -> int:
+        """Load the newest round that all nodes have, and return it; 0 if there is none. All nodes must call it.
+
+        With the nodes and the graph of the checkpoints, training goes on to the same bits. With other ones (a site has
+        left, a site has joined, an edge is new), see `DecentralizedOptimizer.rejoin`: a node that joins starts from the
+        average model, and from `extra` it takes learning rate schedulers and GradScalers of another node.
+        """
+        net = self.optimizer.network
+        told = [Holding.from_words(t) for t in net.join({"interval of checkpoints": self.every}, self._mine().words())]
+        self._names = [holding.name for holding in told]
+        restart = agree(told, net.topology.fingerprint)
+        if restart.exact:
+            saved = files.read(files.path_of(self.directory, restart.round))
+            self._load(saved, files.path_of(self.directory, restart.round))
+            self.optimizer.load_state_dict(saved["content"]["optimizer"])
+        elif restart.holders:
+            self._rejoin(restart, told)
+        for round in files.rounds_in(self.directory):
+            if round > restart.round:
+                files.path_of(self.directory, round).unlink(missing_ok=True)
+        if not restart.exact:
+            self.save()
+        self._confirm(restart.round)
+        # No node begins before all have this round, else one that is killed now could not go on with the others.
+        net.join()
+        return restart.round
+
+    def _mine(self) -> Holding:
+        """What lies in the directory and is whole."""
+        rounds: dict[int, str] = {}
+        nodes: tuple[str, ...] = ()
+        for round in files.rounds_in(self.directory):
+            path = files.path_of(self.directory, round)
+            try:
+                settings = files.read(path)["settings"]
+            except files.UNREADABLE as error:
+                log.warning("The checkpoint %s is damaged (%s) and passed over.", path, error)
+                continue
+            files.refuse_foreign(path, settings, {"method": self.optimizer.method.facts.title, "node": self.name})
+            nodes = tuple(settings["nodes"])
+            rounds[round] = membership(nodes, settings["graph"])
+        return Holding(self.name, rounds, nodes)
+
+    def _load(self, saved: dict[str, Any], path: Path, new: bool = False) -> None:
+        """All but the optimizer. A new node leaves what is another's own: generators and its place in the data."""
+        content = saved["content"]
+        try:
+            self.model.load_state_dict(content["model"])
+        except RuntimeError as error:
+            raise GossamerError(f"The checkpoint {path} belongs to another model: {error}") from error
+        lacking = self.extra.keys() - content["extra"].keys()
+        if lacking:
+            raise GossamerError(
+                f"The checkpoint {path} holds nothing for extra['{min(lacking)}'], because it was written without it; "
+                f"leave it out, or choose another directory."
+            )
+        for key, value in self.extra.items():
+            if isinstance(value, torch.Generator):
+                if not new:
+                    value.set_state(content["extra"][key])
+            elif not new or isinstance(value, LRScheduler | torch.amp.GradScaler):
+                value.load_state_dict(content["extra"][key])
+        if not new:
+            restore_generators(content["generators"])
+
+    def _rejoin(self, restart: Restart, told: list[Holding]) -> None:
+        """Go on among other nodes; the new ones get the file of the first holder, and then the mean of all."""
+        net, path = self.optimizer.network, files.path_of(self.directory, restart.round)
+        new = net.node not in restart.holders
+        some_new = len(restart.holders) < net.n
+        sent = self._sent_by(restart.holders[0], path) if some_new else b""
+        saved = files.from_bytes(sent) if new else files.read(path)
+        self._load(saved, path, new)
+        if some_new:
+            for buffer in self.model.buffers():
+                if buffer.is_floating_point():
+                    mean = mean_over(buffer, net, restart.holders)
+                    if new:
+                        buffer.copy_(mean)
+        self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
+        fresh = [told[i].name for i in range(net.n) if i not in restart.holders]
+        log.warning(
+            "Other nodes or another graph than in the checkpoints: %s go on from their own models of round %d%s.",
+            ", ".join(told[i].name for i in restart.holders),
+            restart.round,
+            f"; {', '.join(fresh)} from the average model" if fresh else "",
+        )
+
+    def _sent_by(self, giver: int, path: Path) -> bytes:
+        """The file of node `giver`, on all nodes."""
+        net = self.optimizer.network
+        data = path.read_bytes() if net.node == giver else b""
+        size = net.join(own={"size": len(data)})[giver]["size"]
+        device = next(self.model.parameters()).device
+        buffer = torch.empty(size, dtype=torch.uint8, device=device)
+        if net.node == giver:
+            buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        net.broadcast(buffer, giver)
+        return buffer.cpu().numpy().tobytes()
+
+    # During training -------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """After every `optimizer.step()`: save if it is time to; stop if somebody asked for it."""
+        if not self._names:
+            raise GossamerError("Call resume() before the first step: it finds out from which round all nodes go on.")
+        if not self._interrupts.requested:
+            self._interrupts.defer()
+        net, round = self.optimizer.network, self.optimizer.round
+        if self._interrupts.requested and net.stop is None:
+            # Word leaves with the next step at the latest, and then reaches one more ring of nodes in every round.
+            net.stop = round + (self._reach + 1 if net.n > 1 else 0)
+        stops = net.stop is not None and round >= net.stop
+        if stops or round % self.every == 0:
+            self.save()
+        if stops:
+            self._end()
+
+    def close(self) -> None:
+        """After the last round: signals do what they did before, also one that came too late to stop the rounds."""
+        self._interrupts.obey()
+        if self._interrupts.signal is not None:
+            signal.raise_signal(self._interrupts.signal)
+
+    def save(self) -> Path:
+        """Write a checkpoint now. For all nodes to go on from it, all must write one of this round."""
+        extra = {
+            key: value.get_state() if isinstance(value, torch.Generator) else value.state_dict()
+            for key, value in self.extra.items()
+        }
+        content = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generators": generator_states(),
+            "extra": extra,
+        }
+        settings = {
+            "method": self.optimizer.method.facts.title,
+            "node": self.name,
+            "nodes": self._names,
+            "graph": self.optimizer.network.topology.fingerprint,
+        }
+        round = self.optimizer.round
+        path = files.write(self.directory, round, settings, content)
+        confirmed = self._confirm(round)
+        for old in files.rounds_in(self.directory)[: -self.kept]:
+            if old < confirmed:
+                files.path_of(self.directory, old).unlink(missing_ok=True)
+        return path
+
+    def _confirm(self, round: int) -> int:
+        """Tell all nodes that this one has saved `round`; the newest round that all of them have."""
+        group = self.optimizer.network.group
+        if group is None:
+            return round
+        keys = [f"saved/{rank}" for rank in range(group.size())]
+        board = meeting_board(group)
+        try:
+            board.set(keys[group.rank()], str(round))
+            return min(int(text) for text in board.multi_get(keys)) if board.check(keys) else -1
+        except RuntimeError:
+            return -1  # whoever holds the store is gone: the next message will say so
+
+    def _end(self) -> NoReturn:
+        self.optimizer.close()
+        self._interrupts.obey()
+        number = self._interrupts.signal or signal.SIGTERM
+        log.warning(
+            "%s asked this run to end: all nodes have stopped and saved round %d.",
+            signal.Signals(number).name if self._interrupts.requested else "Another node",
+            self.optimizer.round,
+        )
+        raise SystemExit(128 + number)
+
+
+def _warn_of_a_store_that_outlives_its_processes() -> None:
+    """torchrun keeps one store over all restarts, in which init_process_group finds the addresses of the dead."""
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
+    if kept and restarts != "0" and os.environ.get("RANK") == "0":
+        log.warning(
+            "torchrun may restart this program (--max-restarts=%s), but init_process_group can then hang; set "
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun.",
+            restarts,
+        )
+
+
+def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:
+    """A node of several processes has one state in several parts, which only torch.distributed.checkpoint can write."""
+    group = optimizer.network.group
+    parts = group is not None and group.size() < dist.get_world_size()
+    parameters = [cast(Tensor, p) for g in optimizer.param_groups for p in g["params"]]
+    if parts or any(isinstance(p, DTensor) for p in parameters):
+        raise GossamerError(
+            "Checkpoints writes one file per node, but here a node consists of several processes; save with "
+            "torch.distributed.checkpoint instead, with the node's number in the key."
+        )

@@ -1,0 +1,118 @@
+"""The pages say what the code does, and the site they make is whole and keeps to itself."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gossamer
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+pytestmark = pytest.mark.timeout(400)
+
+
+def call(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_what_comes_from_the_code_is_up_to_date():
+    done = call(DOCS / "generate.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_outdated_part_is_named(tmp_path):
+    docs = shutil.copytree(DOCS, tmp_path / "docs")
+    page = docs / "methods.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("2 vectors", "3 vectors"), encoding="utf-8")
+    done = call(docs / "generate.py", "--check")
+    assert done.returncode == 1
+    assert done.stderr == "docs/methods.md is out of date; run: make docs\n"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The site, built strictly: a warning or a broken link ends the build."""
+    here = tmp_path_factory.mktemp("docs")
+    shutil.copytree(DOCS, here / "docs")
+    shutil.copy(ROOT / "zensical.toml", here)
+    (here / "gossamer").symlink_to(ROOT / "gossamer")
+    zensical = Path(sys.executable).parent / "zensical"
+    done = subprocess.run(
+        [zensical, "build", "--strict"], cwd=here, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return here / "site"
+
+
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(built):
+    done = call(DOCS / "check_site.py", built)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_page_is_in_the_navigation(built):
+    config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    listed = set(re.findall(r"'([^']+\.md)'", repr(config["project"]["nav"])))
+    assert listed == {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert all((built / page).with_suffix(".html").exists() for page in listed)
+
+
+def test_every_public_name_is_in_the_reference(built):
+    for name in gossamer.__all__:
+        assert f"gossamer.{name}" in (built / "api" / "gossamer.html").read_text(encoding="utf-8"), name
+    for room in ("methods", "topology", "engine", "optim"):
+        page = (built / "api" / f"{room}.html").read_text(encoding="utf-8")
+        for name in getattr(gossamer, room).__all__:
+            assert f'id="gossamer.{room}.{name}"' in page, name
+
+
+def test_sources_are_not_published(built):
+    assert not list(built.rglob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', "loads https://cdn.example/x.js from another host"),
+        ('<link rel="stylesheet" href="//fonts.example/a.css">', "loads //fonts.example/a.css from another host"),
+        ('<pre class="mermaid">graph</pre>', "loads https://unpkg.com/mermaid from another host"),
+        ('<a href="nowhere.html">x</a>', "the link nowhere.html leads nowhere"),
+        ('<a href="#there">x</a><p id="here">', "the link #there names an anchor that its page has not"),
+    ],
+)
+def test_the_check_of_the_site_can_fail(page, sentence, tmp_path):
+    (tmp_path / "index.html").write_text(page, encoding="utf-8")
+    done = call(DOCS / "check_site.py", tmp_path)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+
+
+def test_a_style_that_loads_a_font_is_found(tmp_path):
+    (tmp_path / "index.html").write_text("<p>hello</p>", encoding="utf-8")
+    (tmp_path / "a.css").write_text("@font-face{src:url(https://fonts.example/a.woff2)}", encoding="utf-8")
+    done = call(DOCS / "check_site.py", tmp_path)
+    assert done.returncode == 1
+    assert "a.css loads" in done.stderr
+
+
+def test_pictures_are_small():
+    pictures = [*DOCS.rglob("*.svg"), *DOCS.rglob("*.png")]
+    assert len(pictures) >= 16
+    assert all(path.stat().st_size < 40_000 for path in pictures)
+
+
+def test_every_figure_has_its_numbers():
+    for figure in (DOCS / "figures").glob("*.png"):
+        assert figure.with_suffix(".json").exists()
+
+
+def test_the_readme_names_the_two_commands_first():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.index("make demo") < text.index("make test")
+    assert len(re.findall(r"^```python$", text, re.MULTILINE)) >= 2

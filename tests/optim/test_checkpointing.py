@@ -1,0 +1,167 @@
+"""Checkpoints of a node on its own, without other processes."""
+
+import logging
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gossamer import topology
+from gossamer.errors import GossamerError
+from gossamer.optim import DSGD, Checkpoints, MomentumTracking
+from gossamer.optim.generators import generator_states, restore_generators
+from tests.optim.sites import Site
+
+ALONE = topology.complete(1)
+
+
+def rounds(directory: Path, name: str = "0") -> list[int]:
+    return sorted(int(p.stem.split("-")[1]) for p in (directory / f"node-{name}").glob("*"))
+
+
+def test_a_restart_ends_with_the_same_bits(tmp_path: Path) -> None:
+    whole = Site(tmp_path / "whole", ALONE).train(11)
+    Site(tmp_path / "half", ALONE).train(8)
+    torch.manual_seed(5)
+    again = Site(tmp_path / "half", ALONE)
+    assert torch.equal(again.train(11), whole)
+    assert rounds(tmp_path / "half") == [9, 11]
+
+
+def test_all_generators_are_brought_back() -> None:
+    def draw() -> list[Any]:
+        return [torch.rand(3).tolist(), random.random(), random.gauss(0, 1), np.random.rand(3).tolist()]  # noqa: NPY002
+
+    random.gauss(0, 1)
+    np.random.randn()  # noqa: NPY002
+    states = generator_states()
+    first = draw()
+    assert draw() != first
+    restore_generators(states)
+    assert draw() == first
+
+
+def test_a_damaged_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = Site(tmp_path, ALONE).train(8)
+    newest = tmp_path / "node-0" / "round-000000008.ckpt"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    site = Site(tmp_path, ALONE)
+    assert site.saver.resume() == 6
+    assert not newest.exists(), "it will be written anew"
+    assert torch.equal(site.train(8), whole)
+    assert f"{newest} is damaged" in caplog.text
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_ends(tmp_path: Path, number: int, code: int, caplog: pytest.LogCaptureFixture) -> None:
+    before = signal.getsignal(number)
+    whole = Site(tmp_path / "whole", ALONE).train(9)
+
+    def interrupt(r: int) -> None:
+        if r == 4:
+            os.kill(os.getpid(), number)
+
+    with caplog.at_level(logging.WARNING), pytest.raises(SystemExit) as end:
+        Site(tmp_path / "cut", ALONE).train(9, interrupt)
+    assert end.value.code == code
+    assert rounds(tmp_path / "cut") == [3, 5]
+    assert "saved round 5" in caplog.text
+    assert signal.getsignal(number) is before
+    assert torch.equal(Site(tmp_path / "cut", ALONE).train(9), whole)
+
+
+def test_the_checkpoint_of_another_method_model_or_node_is_refused(tmp_path: Path) -> None:
+    Site(tmp_path, ALONE).train(3)
+    with pytest.raises(GossamerError, match="belongs to another run: its method is 'Momentum Tracking'"):
+        Site(tmp_path, ALONE, DSGD).saver.resume()
+    model = nn.Linear(2, 2)
+    optimizer = MomentumTracking(model.parameters(), lr=0.1)
+    with pytest.raises(GossamerError, match="belongs to another model"):
+        Checkpoints(tmp_path, model, optimizer).resume()
+    (tmp_path / "node-0").rename(tmp_path / "node-oslo")
+    with pytest.raises(GossamerError, match="its node is '0', this run's is 'oslo'"):
+        Site(tmp_path, ALONE, name="oslo").saver.resume()
+
+
+def test_what_was_not_saved_cannot_be_loaded(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = MomentumTracking(model.parameters(), lr=0.1)
+    Checkpoints(tmp_path, model, optimizer).resume()
+    with pytest.raises(GossamerError, match=r"holds nothing for extra\['batches'\]"):
+        Checkpoints(tmp_path, model, optimizer, extra={"batches": torch.Generator()}).resume()
+
+
+def test_a_loop_of_another_shape(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    whole = Site(tmp_path / "whole", ALONE).train(4)
+    site = Site(tmp_path, ALONE)
+    for _ in range(site.saver.resume(), 4):
+        site.backward()
+        site.optimizer.step()
+        site.scheduler.step()
+        site.saver.step()
+    assert signal.getsignal(signal.SIGTERM) != before
+    site.saver.close()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert rounds(tmp_path) == [0, 3]
+    assert torch.equal(site.result(), whole)
+
+
+def test_a_signal_in_the_last_round_is_obeyed_when_all_is_saved(tmp_path: Path) -> None:
+    site = Site(tmp_path, ALONE)
+    made = []
+
+    def interrupt(r: int) -> None:
+        made.append(r)
+        if r == 3:
+            # As if the nodes were many and word of it had no time to reach them all.
+            site.optimizer.network.stop = 9
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        site.train(4, interrupt)
+    assert made == [0, 1, 2, 3]
+    assert rounds(tmp_path) == [3, 4]
+
+
+def test_a_round_without_a_step_is_named(tmp_path: Path) -> None:
+    site = Site(tmp_path, ALONE)
+    with pytest.raises(GossamerError, match=r"Round 0 must make one .*, but it made 0"):
+        list(site.saver.rounds(3))
+
+
+def test_wrong_arguments_are_named(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = MomentumTracking(model.parameters(), lr=0.1)
+    with pytest.raises(GossamerError, match="at least 1, but every is 0"):
+        Checkpoints(tmp_path, model, optimizer, every=0)
+    with pytest.raises(GossamerError, match=r"extra\['epoch'\] is a int"):
+        Checkpoints(tmp_path, model, optimizer, extra={"epoch": 3})  # type: ignore[dict-item]
+    with pytest.raises(GossamerError, match=r"Call resume\(\) before the first step"):
+        Checkpoints(tmp_path, model, optimizer).step()
+
+
+def test_a_name_may_hold_anything(tmp_path: Path) -> None:
+    Site(tmp_path, ALONE, name="../São Paulo/1").train(3)
+    assert [p.name for p in tmp_path.iterdir()] == ["node-..%2FS%C3%A3o Paulo%2F1"]
+    assert Site(tmp_path, ALONE, name="../São Paulo/1").saver.resume() == 3
+
+
+def test_a_store_that_outlives_restarts_is_pointed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Site(tmp_path, ALONE)
+    assert caplog.text == ""
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setenv("RANK", "0")
+    Site(tmp_path, ALONE)
+    assert "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in caplog.text

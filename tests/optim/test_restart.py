@@ -1,0 +1,72 @@
+"""Which round nodes agree on."""
+
+import pytest
+
+from gossamer.errors import GossamerError
+from gossamer.optim.restart import Holding, Restart, agree, membership
+
+NAMES = ("a", "b", "c")
+NOW = membership(NAMES, "ring")
+
+
+def holdings(*rounds: list[int], nodes: tuple[str, ...] = NAMES, graph: str = "ring") -> list[Holding]:
+    """Nodes a, b, c, each with its rounds."""
+    word = membership(nodes, graph)
+    return [Holding(n, dict.fromkeys(r, word), nodes if r else ()) for n, r in zip(NAMES, rounds, strict=False)]
+
+
+def test_nobody_has_anything() -> None:
+    assert agree(holdings([], [], []), "ring") == Restart(0, (), exact=False)
+
+
+def test_the_newest_round_that_all_have() -> None:
+    assert agree(holdings([10, 20, 30], [20, 30, 40], [10, 20]), "ring") == Restart(20, (0, 1, 2), exact=True)
+
+
+def test_a_node_that_was_killed_before_its_very_first_file_starts_anew_with_all() -> None:
+    assert agree(holdings([0], [0], []), "ring") == Restart(0, (), exact=False)
+    assert agree(holdings([0, 10], [0], [0]), "ring") == Restart(0, (0, 1, 2), exact=True)
+
+
+def test_another_graph_is_not_exact() -> None:
+    assert agree(holdings([10], [10], [10]), "star") == Restart(10, (0, 1, 2), exact=False)
+
+
+def test_other_places_in_the_graph_are_not_exact() -> None:
+    a, b, c = holdings([10], [10], [10])
+    assert agree([b, a, c], "ring") == Restart(10, (0, 1, 2), exact=False)
+
+
+def test_a_node_has_left_or_lost_its_disk() -> None:
+    assert agree(holdings([10, 20], [10]), "ring") == Restart(10, (0, 1), exact=False)
+    assert agree(holdings([10, 20], [], [10]), "ring") == Restart(10, (0, 2), exact=False)
+
+
+def test_a_node_that_comes_back_from_long_ago_is_new() -> None:
+    a, b = holdings([90, 100], [90], nodes=("a", "b"))
+    c = holdings([], [], [50, 60])[2]
+    assert agree([a, b, c], "ring") == Restart(90, (0, 1), exact=False)
+
+
+def test_killed_while_the_first_checkpoint_among_other_nodes_was_written() -> None:
+    """Some have written the round anew, with the new nodes, some not yet: all still have it."""
+    before = holdings([20], [20], nodes=("a", "b"))
+    after = holdings([20], [20], [20])
+    assert agree([after[0], before[1], after[2]], "ring") == Restart(20, (0, 1, 2), exact=False)
+    assert agree([after[0], before[1], Holding("c", {})], "ring") == Restart(20, (0, 1), exact=False)
+
+
+def test_no_common_round_is_an_error_that_lists_them() -> None:
+    with pytest.raises(GossamerError, match=r"no checkpoint of the same round \(a: 10; b: 20; c: 10, 20\)"):
+        agree(holdings([10], [20], [10, 20]), "ring")
+
+
+def test_a_name_twice_is_refused() -> None:
+    twice = [Holding("a", {}), Holding("a", {})]
+    with pytest.raises(GossamerError, match="Several nodes keep their checkpoints under the name 'a'"):
+        agree(twice, "ring")
+
+
+def test_words_carry_everything() -> None:
+    holding = Holding("oslo", {3: NOW, 6: NOW}, NAMES)
+    assert Holding.from_words(holding.words()) == holding

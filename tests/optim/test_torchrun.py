@@ -1,0 +1,91 @@
+"""The same script under torchrun: nodes are killed and restarted, and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.optim import restarts
+from tests.optim.nodes import values
+from tests.optim.restart_script import SITES
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def torchrun(directory: Path, rounds: int, kills: list[tuple[str, int, str]]) -> "Iterator[subprocess.Popen[str]]":
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", f"--max-restarts={len(kills)}"]
+    script = ["--module", "tests.optim.restart_script", str(directory), str(rounds), json.dumps(kills)]
+    # Else torchrun keeps one store over all restarts, and init_process_group connects to those who are dead.
+    environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *command, *script],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def undisturbed(directory: Path, rounds: int) -> list[torch.Tensor]:
+    return values(3, restarts.train_three, str(directory), rounds)
+
+
+def check_killed(directory: Path, kills: list[tuple[str, int, str]]) -> None:
+    expected = undisturbed(directory / "whole", 24)
+    with torchrun(directory, 24, kills) as process:
+        output, _ = process.communicate(timeout=60 * (1 + len(kills)))
+    assert process.returncode == 0, output
+    assert output.count("exitcode: -9") == len(kills), output
+    for name, wanted in zip(SITES, expected, strict=True):
+        assert torch.equal(torch.load(directory / f"result-{name}.pt", weights_only=True), wanted), name
+
+
+@pytest.mark.timeout(200)
+def test_after_kill_9_torchrun_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    check_killed(tmp_path, [("oslo", 8, "save"), ("bonn", 13, "any")])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_any_node_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    moments = [
+        ("rome", 0, "start"), ("bonn", 0, "step"), ("oslo", 2, "save"), ("rome", 5, "any"), ("bonn", 11, "save"),
+        ("oslo", 12, "step"), ("rome", 20, "save"), ("oslo", 23, "any"), ("bonn", 22, "any"),
+    ]  # fmt: skip
+    check_killed(tmp_path, moments)
+
+
+@pytest.mark.timeout(200)
+def test_sigterm_to_torchrun_saves_the_same_round_everywhere(tmp_path: Path) -> None:
+    with torchrun(tmp_path, 2000, []) as process:
+        deadline = time.monotonic() + 100
+        while not list(tmp_path.glob("node-oslo/round-0000000[1-9]?.ckpt")) and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    newest = {max(p.name for p in (tmp_path / f"node-{name}").glob("*.ckpt")) for name in SITES}
+    assert len(newest) == 1, output
+    reached = int(newest.pop().split("-")[1].split(".")[0])
+    assert 10 <= reached < 2000
+    with torchrun(tmp_path, reached + 5, []) as again:
+        output, _ = again.communicate(timeout=100)
+    assert again.returncode == 0, output
+    expected = undisturbed(tmp_path / "whole", reached + 5)
+    for name, wanted in zip(SITES, expected, strict=True):
+        assert torch.equal(torch.load(tmp_path / f"result-{name}.pt", weights_only=True), wanted), name
