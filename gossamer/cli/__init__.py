@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 2 bad input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 done in part (a run failed), 2 bad input, 130 interrupted."""
     from cyclopts import CycloptsError
 
     from gossamer.cli.app import app

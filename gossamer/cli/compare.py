@@ -51,10 +51,12 @@ def compare(
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.flags import load_python
     from gossamer.cli.live import live_table
-    from gossamer.cli.show import print_ranking
+    from gossamer.cli.ranking import print_ranking
+    from gossamer.cli.show import print_json
     from gossamer.experiments.grid import Grid, read_grid
+    from gossamer.experiments.own_methods import load_python
+    from gossamer.experiments.selection import ranked, select
     from gossamer.experiments.training import Execution, train
     from gossamer.report import check_report, write_report
 
@@ -73,7 +75,12 @@ def compare(
             execution = Execution(data_dir=data_dir, workers=workers, progress=False, callbacks=[watch(experiment)])
             runs.append(train(experiment, out / "runs" / experiment.id, execution))
     write_report(runs, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
-    print_ranking(runs, json, report=page)
+    cells = select(runs)
+    if json:
+        print_json({"ranking": [c.to_dict() for c in ranked(cells)], "report": str(page)})
+        return
+    print_ranking(cells)
+    print(f"report: {page}")
 
 
 def _words(text: str) -> list[str]:

@@ -1,13 +1,10 @@
 """The options that several commands share."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 
 
@@ -28,17 +25,3 @@ Settings = Annotated[Given, Parameter(name="*")]
 
 Load = Annotated[tuple[Path, ...], Parameter(name="--load", negative=())]
 """Python files that define methods of one's own."""
-
-
-def load_python(paths: tuple[Path, ...]) -> None:
-    """Run Python files, so that the methods they define are known by name."""
-    for path in paths:
-        if not path.is_file():
-            raise GossamerError(f"There is no file {path} to load; give a Python file that defines your methods.")
-        name = f"gossamer_loaded_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise GossamerError(f"{path} is not a Python file; its name must end in .py.")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)

@@ -40,7 +40,7 @@ def live_table(experiments: Sequence[Experiment], shown: bool | None = None) -> 
             result.add_row(e.label, f"{e.lr:g}", str(e.seed), *figures)
         return result
 
-    with Live(table(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with Live(table(), console=Console(stderr=True, force_terminal=shown), transient=True, auto_refresh=False) as live:
 
         def watch(experiment: Experiment) -> Callable[[dict[str, Any]], None]:
             def note(row: dict[str, Any]) -> None:

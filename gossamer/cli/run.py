@@ -44,11 +44,11 @@ def run(
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.flags import load_python
     from gossamer.cli.show import print_run
     from gossamer.experiments.experiment import Experiment
     from gossamer.experiments.grid import read_experiment
     from gossamer.experiments.loggers import check_loggers, logging_to
+    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.training import Execution, train
 
     load_python(load)

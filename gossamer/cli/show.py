@@ -3,8 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -64,46 +62,3 @@ _PERCENTAGES = {
 
 def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
     return [str(row["round"]), *percentages, f"{row['consensus_distance']:.2g}"]
-
-
-def print_ranking(runs: Sequence["StoredRun"], as_json: bool = False, report: Path | None = None) -> None:
-    """Methods from best to worst, each with its best step size, mean ± standard deviation over seeds."""
-    from gossamer.experiments.selection import ranked, select
-
-    cells = ranked(select(runs))
-    if as_json:
-        print_json({"ranking": [c.to_dict() for c in cells], "report": report and str(report)})
-        return
-    rows = []
-    for place, c in enumerate(cells, start=1):
-        last = [run.rows[-1] for run in c.runs]
-        rows.append(
-            [
-                str(place),
-                c.label,
-                _accuracy(c.mean, c.std),
-                *([_percent(min(r["accuracy_min"] for r in last))] if last else ["-"]),
-                *([_percent(fmean(r["averaged_accuracy"] for r in last))] if last else ["-"]),
-                f"{c.lr:g}" if c.lr is not None else "-",
-                str(c.seeds),
-            ]
-        )
-    head = ["", "method", "accuracy", "worst node", "averaged model", "step size", "seeds"]
-    print_table(head, rows, caption="test accuracy: mean over the nodes of each node's own model", text=2)
-    notes = [w for c in cells for w in c.warnings if len(c.candidates) > 1 or c.mean is None]
-    if len(cells) > 1 and all(len(c.candidates) == 1 for c in cells):
-        notes.append("every method was run with one step size only; another may suit it better (--lrs tries several).")
-    for note in dict.fromkeys(notes):
-        print(f"note: {note}")
-    if report:
-        print(f"report: {report}")
-
-
-def _accuracy(mean: float | None, std: float | None) -> str:
-    if mean is None:
-        return "diverged"
-    return _percent(mean) if std is None else f"{100 * mean:.1f} ± {100 * std:.1f} %"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"

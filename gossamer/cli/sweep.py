@@ -141,6 +141,7 @@ def _conditions(only: tuple[str, ...]) -> dict[str, list[Any]]:
 
 
 def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
+    from gossamer.cli.ranking import differing, word
     from gossamer.cli.show import print_json, print_table
     from gossamer.experiments.store import StoredRun
 
@@ -149,9 +150,9 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
         found = zip(grid.experiments, states, strict=True)
         print_json([{"id": e.id, "status": status, "experiment": e.to_dict()} for e, status in found])
         return
-    varying = _varying([e.to_dict() for e in grid.experiments])
+    varying = differing([e.to_dict() for e in grid.experiments])
     rows = [
-        [e.id, status, *(_word(getattr(e, key)) for key in varying)]
+        [e.id, status, *(word(getattr(e, key)) for key in varying)]
         for e, status in zip(grid.experiments, states, strict=True)
     ]
     finished = sum(status in ("done", "diverged") for status in states)
@@ -162,55 +163,12 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
 def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json: bool) -> None:
     import dataclasses
 
-    from gossamer.cli.show import print_json, print_table
-    from gossamer.experiments.selection import ranked
+    from gossamer.cli.ranking import print_ranking
+    from gossamer.cli.show import print_json
 
     if as_json:
         values = {**dataclasses.asdict(outcome), "directory": str(directory)}
         print_json({**values, "cells": [cell.to_dict() for cell in cells]})
         return
-    varying = [k for k in _varying([c.experiment.to_dict() for c in cells]) if k not in ("method", "lr", "seed")]
-    # Methods are ranked among cells that agree in the axes of the grid; what a method brings with it is no axis.
-    axes = [key for key in varying if any(len(values) > 1 for values in _by_method(cells, key).values())]
-    own = [key for key in varying if key not in axes]
-    panels: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        panels.setdefault(_words(cell, axes), []).append(cell)
-    rows = [
-        [*panel, cell.label, *_words(cell, own), _accuracy(cell), _word(cell.lr), str(cell.seeds)]
-        for panel, members in panels.items()
-        for cell in ranked(members)
-    ]
-    head = [*axes, "method", *own, "accuracy", "step size", "seeds"]
-    print_table(head, rows, caption="step size: best on validation data", text=len(varying) + 1)
-    for warning in dict.fromkeys(w for cell in cells for w in cell.warnings):
-        print(f"note: {warning}")
+    print_ranking(cells)
     print(f"runs: {directory} ({outcome.sentence})")
-
-
-def _varying(experiments: list[dict[str, Any]]) -> list[str]:
-    """The keys in which experiments differ."""
-    return [key for key in experiments[0] if len({e[key] for e in experiments}) > 1] if experiments else []
-
-
-def _by_method(cells: "list[Cell]", key: str) -> dict[str, set[Any]]:
-    found: dict[str, set[Any]] = {}
-    for cell in cells:
-        found.setdefault(cell.label, set()).add(getattr(cell.experiment, key))
-    return found
-
-
-def _words(cell: "Cell", keys: list[str]) -> tuple[str, ...]:
-    return tuple(_word(getattr(cell.experiment, key)) for key in keys)
-
-
-def _word(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _accuracy(cell: "Cell") -> str:
-    if cell.mean is None:
-        return "diverged" if cell.count("diverged") else "-"
-    return f"{100 * cell.mean:.1f}" + ("" if cell.std is None else f" ± {100 * cell.std:.1f}") + " %"

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from gossamer.errors import GossamerError, unknown
@@ -59,10 +59,11 @@ class Experiment:
     seed: int = 0
     """Draws the partition, the model's start, the batches and random graphs."""
 
-    @classmethod
-    def keys(cls) -> dict[str, type]:
+    @staticmethod
+    @cache
+    def keys() -> dict[str, type]:
         """Every field and its type."""
-        return {f.name: f.type for f in dataclasses.fields(cls)}  # type: ignore[misc]
+        return {f.name: f.type for f in dataclasses.fields(Experiment)}  # type: ignore[misc]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "") -> "Experiment":

@@ -30,7 +30,7 @@ from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.store import Row, StoredRun, add_row, write_json
+from gossamer.experiments.store import Row, StoredRun, add_row, refuse_another, write_json
 from gossamer.experiments.training import describe, finish, prepare
 from gossamer.optim.checkpointing import Checkpoints
 from gossamer.topology import Topology
@@ -74,6 +74,7 @@ def _join(backend: str) -> None:
 
 
 def _train(experiment: Experiment, directory: Path, data_dir: Path | None, device: torch.device) -> StoredRun | None:
+    refuse_another(directory, experiment, "processes")
     nodes, graph = prepare(experiment, data_dir)
     here = NodeTraining(experiment, nodes, graph, device)
     writes = here.optimizer.node == 0

@@ -90,6 +90,21 @@ def find_runs(*places: Path | str) -> list[StoredRun]:
     return found
 
 
+def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
+    """Refuse a directory that holds a run of other settings, or of the other network."""
+    run = StoredRun(directory)
+    if not (directory / "run.json").exists() or (run.about["id"], run.about["network"]) == (experiment.id, network):
+        return
+    ours, theirs = ({**e, "network": n} for e, n in (
+        (experiment.to_dict(), network), (run.about["experiment"], run.about["network"]),
+    ))  # fmt: skip
+    key = next(k for k in ours if theirs.get(k) != ours[k])
+    raise GossamerError(
+        f"{directory} holds another run: its {key} is {theirs.get(key)}, this one's is {ours[key]}; choose another "
+        f"directory, or delete it."
+    )
+
+
 def add_row(directory: Path, row: Row) -> None:
     """Put a row into metrics.jsonl, in the place of any that a run before a crash left for the same round or later."""
     rows = [r for r in StoredRun(directory).rows if r["round"] < row["round"]]

@@ -14,7 +14,7 @@ from gossamer.engine import DivergenceError, simulate, step_sizes
 from gossamer.engine.run import rounds_per_epoch
 from gossamer.experiments.environment import environment
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.store import Row, StoredRun, add_row, write_json
+from gossamer.experiments.store import Row, StoredRun, add_row, refuse_another, write_json
 from gossamer.topology import Topology
 
 
@@ -36,6 +36,7 @@ def train(experiment: Experiment, directory: Path, execution: Execution | None =
     A run that diverges is finished: it is marked so, with the reason, and nothing is raised.
     """
     execution = execution or Execution()
+    refuse_another(directory, experiment, "simulated")
     if StoredRun(directory).finished:
         return StoredRun(directory)
     experiment.check()
@@ -73,15 +74,7 @@ def describe(experiment: Experiment, nodes: NodeData, graph: Topology, network: 
         "label": experiment.label,
         "network": network,
         "experiment": experiment.to_dict(),
-        "graph": {
-            "name": graph.name,
-            "nodes": graph.n,
-            "period": graph.period,
-            "edges": graph.graph.edges.tolist(),
-            "p": graph.p,
-            "spectral_gap": graph.spectral_gap,
-            "degree": graph.degree,
-        },
+        "graph": describe_graph(graph),
         "partition": {
             "recipe": nodes.partition.recipe,
             "classes": list(nodes.dataset.classes),
@@ -89,6 +82,19 @@ def describe(experiment: Experiment, nodes: NodeData, graph: Topology, network: 
             "label_distance": nodes.partition.label_distance,
         },
         "environment": environment(),
+    }
+
+
+def describe_graph(graph: Topology) -> dict[str, Any]:
+    """A graph as run.json holds it."""
+    return {
+        "name": graph.name,
+        "nodes": graph.n,
+        "period": graph.period,
+        "edges": graph.graph.edges.tolist(),
+        "p": graph.p,
+        "spectral_gap": graph.spectral_gap,
+        "degree": graph.degree,
     }
 
 

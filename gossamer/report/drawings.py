@@ -1,11 +1,11 @@
 """Single drawings: a graph, the learning curve of one run."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.errors import GossamerError
 from gossamer.files import replacing
+from gossamer.report.figures import load_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,30 +17,20 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def draw_topology(graph: "Topology", path: Path) -> None:
-    """The nodes on a circle and every edge that is ever used, into a .png, .svg or .pdf file."""
-    figure = _figure(path, (4.2, 4.4))
-    ax = figure.subplots()
-    places = [(math.sin(2 * math.pi * i / graph.n), math.cos(2 * math.pi * i / graph.n)) for i in range(graph.n)]
-    for i, j in graph.graph.edges.tolist():
-        ax.plot(*zip(places[i], places[j], strict=True), color="#7F7F7F", lw=1, zorder=1)
-    size = max(20, 420 - 6 * graph.n)
-    ax.scatter([x for x, _ in places], [y for _, y in places], s=size, color="#0072B2", zorder=2)
-    if graph.n <= 40:
-        for i, (x, y) in enumerate(places):
-            ax.annotate(str(i), (x, y), ha="center", va="center", color="white", fontsize=9, zorder=3)
-    ax.set_title(
-        f"{graph.name}: {graph.n} nodes, p = {graph.p:.3g}, spectral gap {graph.spectral_gap:.3g}", fontsize=10
-    )
-    ax.set_aspect("equal")
-    ax.axis("off")
-    _save(figure, path)
+    """The nodes and every edge that is ever used, into a .png, .svg or .pdf file."""
+    from gossamer.experiments.training import describe_graph
+    from gossamer.report.paper_figures import graph_figure
+
+    _check_format(path)
+    _save(graph_figure(describe_graph(graph)), path)
 
 
 def draw_curve(run: "StoredRun", path: Path) -> None:
     """Accuracy over epochs: mean, the range over nodes, and the averaged model, into a .png, .svg or .pdf file."""
     if not run.rows:
         raise GossamerError(f"{run.directory} has no figures yet, so there is nothing to draw.")
-    figure = _figure(path, (5.2, 3.4))
+    _check_format(path)
+    figure: Figure = load_matplotlib().figure.Figure(figsize=(5.2, 3.4), layout="constrained")
     ax = figure.subplots()
     epochs = [row["epoch"] for row in run.rows]
     lowest, highest = ([100 * row[key] for row in run.rows] for key in ("accuracy_min", "accuracy_max"))
@@ -53,17 +43,11 @@ def draw_curve(run: "StoredRun", path: Path) -> None:
     _save(figure, path)
 
 
-def _figure(path: Path, size: tuple[float, float]) -> "Figure":
+def _check_format(path: Path) -> None:
     if path.suffix not in FORMATS:
         raise GossamerError(f"Cannot draw into {path}: its name must end in {', '.join(FORMATS)}.")
-    from gossamer.report.figures import check_matplotlib
-
-    check_matplotlib()
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout="constrained")
 
 
 def _save(figure: "Figure", path: Path) -> None:
     with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=160)
+        figure.savefig(temporary, format=path.suffix[1:], dpi=200)

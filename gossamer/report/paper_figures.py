@@ -61,7 +61,7 @@ def panel_figures(panel: Panel, looks: Mapping[str, Look]) -> dict[str, "Figure"
         if "partition" in panel.about:
             found["partition"] = _partition(panel.about["partition"])
         if "graph" in panel.about:
-            found["graph"] = _graph(panel.about["graph"])
+            found["graph"] = graph_figure(panel.about["graph"])
     return found
 
 
@@ -117,7 +117,8 @@ def _partition(partition: dict[str, Any]) -> "Figure":
     return figure
 
 
-def _graph(graph: dict[str, Any]) -> "Figure":
+def graph_figure(graph: dict[str, Any]) -> "Figure":
+    """The graph as run.json describes it, with its p and spectral gap."""
     figure, axes = _empty(_HEIGHT)
     at = graph_drawing.places(graph["nodes"], graph["edges"])
     if len(graph["edges"]) <= graph_drawing.MOST_EDGES:

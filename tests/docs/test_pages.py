@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import gossamer
 
@@ -116,3 +117,33 @@ def test_the_readme_names_the_two_commands_first():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.index("make demo") < text.index("make test")
     assert len(re.findall(r"^```python$", text, re.MULTILINE)) >= 2
+
+
+def test_the_citation_names_this_version():
+    told = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert told["version"] == gossamer.__version__
+    assert {"cff-version", "title", "message", "authors", "license"} <= set(told)
+
+
+def test_the_workflow_runs_what_every_change_must_pass():
+    told = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    job = told["jobs"]["ci"]
+    assert job["strategy"]["matrix"] == {
+        "os": ["ubuntu-latest", "macos-latest"],
+        "python": ["3.11", "3.12", "3.13"],
+    }
+    assert ".ci/run" in [step.get("run") for step in job["steps"]]
+
+
+def test_contributing_has_a_checklist_for_each_kind_of_addition():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for kind in ("method", "graph", "dataset", "recipe"):
+        section = text.split(f"## Add a {kind}\n")[1].split("\n## ")[0]
+        assert "conformance kit" in section.split("\n1. ")[1]
+
+
+def test_the_files_that_contributing_names_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:gossamer|tests|docs|benchmarks|examples)/[\w/.]*)`", text)
+    assert len(named) > 10
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []

@@ -1,0 +1,111 @@
+"""`gossamer run` and `gossamer compare`."""
+
+import json
+
+import pytest
+
+from gossamer.cli import main
+from gossamer.experiments.store import StoredRun, find_runs
+
+TINY = ["--nodes", "4", "--partition", "k-class:k=5", "--rounds", "4", "--batch-size", "16", "--evaluations", "2"]
+
+
+def gossamer(capsys, *arguments):
+    """Exit code, standard output and standard error of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def test_run_takes_a_file_with_flags_on_top(capsys, tmp_path):
+    file = tmp_path / "experiment.toml"
+    file.write_text('method = "dsgdm:beta=0.5"\nnodes = 4\nrounds = 4\nbatch_size = 16\nlr = 0.2\nevaluations = 2\n')
+    code, out, _ = gossamer(capsys, "run", file, "--lr", "0.02", "--out", tmp_path / "run")
+    assert code == 0
+    assert "DSGDm (beta=0.5) on digits, 4 nodes (simulated)" in out
+    experiment = StoredRun(tmp_path / "run").experiment
+    assert (experiment.lr, experiment.rounds, experiment.method) == (0.02, 4, "dsgdm:beta=0.5")
+    code, out, _ = gossamer(capsys, "run", file, "--lr", "0.02", "--out", tmp_path / "run", "--json")
+    assert json.loads(out)["outcome"]["status"] == "done"
+
+
+def test_a_directory_of_another_run_is_refused(capsys, tmp_path):
+    gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
+    code, _, err = gossamer(capsys, "run", *TINY, "--lr", "0.5", "--out", tmp_path / "run")
+    assert code == 2
+    assert "holds another run: its lr is 0.01, this one's is 0.5" in err
+
+
+def test_run_goes_by_the_name_of_its_settings(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, _ = gossamer(capsys, "run", *TINY)
+    assert code == 0
+    (run,) = find_runs("runs")
+    assert run.directory.name == run.experiment.id
+
+
+def test_compare_ranks_methods_by_their_best_step_size_and_writes_the_report(capsys, tmp_path):
+    arguments = ["--methods", "dsgdm,momentum-tracking", "--seeds", "0,1", "--lrs", "0.05,0.1", "--out", tmp_path]
+    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
+    assert code == 0
+    assert "Momentum Tracking" in out
+    assert "±" in out
+    assert len(find_runs(tmp_path / "runs")) == 8
+    assert "<html" in (tmp_path / "report.html").read_text()
+    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments, "--json")
+    ranking = json.loads(out)["ranking"]
+    assert {cell["seeds"] for cell in ranking} == {2}
+    assert ranking[0]["accuracy"] >= ranking[1]["accuracy"]
+
+
+def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from dataclasses import dataclass\nimport gossamer as gs\n\n\n@dataclass(frozen=True, eq=False)\n"
+        'class Own(gs.Method):\n    name = "own-sign"\n    facts = gs.Facts(title="Own Sign", sends=1)\n\n'
+        "    def step(self, state, x, grad, lr, net, round):\n"
+        "        net.mix(x - lr * grad.sign(), round=round, out=(x,)).wait()\n"
+    )
+    arguments = ["--methods", "own-sign,dsgd", "--lr", "0.001", "--load", own, "--out", tmp_path / "out"]
+    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
+    assert code == 0
+    assert "Own Sign" in out
+    assert "Own Sign" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--method", "momentum"], "did you mean 'momentum-tracking'"),
+        (["run", "--nodes", "many"], "--nodes needs a whole number, not 'many'"),
+        (["run", "--lr", "-1"], "lr must be a finite number of at least 0"),
+        (["run", "nowhere.toml"], "There is no file nowhere.toml"),
+        (["run", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
+        (["run", "--load", "nowhere.py"], "There is no file nowhere.py to load"),
+        (["compare", "--methods", "dsgd,relaysum"], "RelaySum needs a tree"),
+        (["compare", "--seeds", "one"], "seeds must be numbers separated by commas, not 'one'"),
+        (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
+        (["compare", "--methods", ""], "method is an empty list"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence_and_code_2(capsys, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = gossamer(capsys, *arguments)
+    assert code == 2
+    assert words in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.rglob("run.json"))
+
+
+def test_a_live_table_shows_every_experiment(capsys):
+    from gossamer.cli.live import live_table
+    from gossamer.experiments.experiment import Experiment
+
+    experiments = [Experiment(method="dsgdm"), Experiment()]
+    row = {"epoch": 1.5, "accuracy": 0.5, "accuracy_min": 0.25, "loss": 1.0, "consensus_distance": 0.1}
+    with live_table(experiments, shown=True) as watch:
+        watch(experiments[1])(row)
+    shown = capsys.readouterr().err
+    assert "DSGDm" in shown
+    assert "50.0" in shown
