@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## create .venv and install everything
 
-demo: $(STAMP) ## the main job on embedded data: a table and an HTML report in out/demo
-	$(BIN)/gossamer synthetic --out out/demo
+demo: $(STAMP) ## the main job on embedded data: six methods compared, a ranking and an HTML report in out/demo
+	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.1 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
 
 test: $(STAMP) ## all tests, with coverage
 	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term

@@ -19,6 +19,8 @@ paper = App(name="paper", help="Reproduce the paper's tables and figures. Exampl
 
 Only = Annotated[tuple[str, ...], Parameter(negative=(), consume_multiple=True)]
 
+HEAD = ["method", "measured", "paper", "difference", "step size", "seeds"]
+
 
 @paper.command(name="list")
 def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
@@ -197,7 +199,8 @@ def _conclude(recipe: "Recipe", scale: str, plan: "Plan", out: Path, runs: Path,
     verdict = judge(recipe, plan.planned, cells)
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
     command = shlex.join(["gossamer", *sys.argv[1:]])
-    report = write_report(stored, out / "report.html", title=title, command=command)
+    opening = _beside_the_paper(verdict, plan.notes)
+    report = write_report(stored, out / "report.html", title=title, command=command, opening=opening)
     figures = write_figures(stored, out / "figures") if recipe.name.startswith("figure") else []
     measured = {
         "item": recipe.name,
@@ -220,6 +223,20 @@ def _conclude(recipe: "Recipe", scale: str, plan: "Plan", out: Path, runs: Path,
     print(f"report: {report}")
 
 
+def _beside_the_paper(verdict: "Verdict", notes: Sequence[str]) -> list[str]:
+    """What is printed, as sections of the report."""
+    from gossamer.report.page import heading, paragraph, table
+
+    sections = [heading("Measured beside the paper"), paragraph(verdict.sentence)]
+    for panel in [*verdict.panels, *verdict.averages]:
+        sections += [
+            paragraph(panel.title),
+            table(HEAD, [_row(line) for line in panel.lines]),
+            paragraph(panel.ranking.sentence, note=True),
+        ]
+    return sections + [paragraph(note, note=True) for note in [*notes, *verdict.warnings]]
+
+
 def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
     for panel in [*verdict.panels, *verdict.averages]:
         _print_panel(panel)
@@ -234,8 +251,7 @@ def _print_panel(panel: "Panel") -> None:
     from gossamer.cli.show import print_table
 
     print(panel.title)
-    head = ["method", "measured", "paper", "difference", "step size", "seeds"]
-    print_table(head, [_row(line) for line in panel.lines])
+    print_table(HEAD, [_row(line) for line in panel.lines])
     print(f"{panel.ranking.sentence}\n")
 
 

@@ -20,10 +20,11 @@ from gossamer.report.tables import Table, matrix, ranking
 _HERE = Path(__file__).parent
 
 
-def comparison_page(comparison: Comparison, title: str, command: str | None = None) -> str:
-    """The whole page, with plotly inside: it needs no network."""
+def comparison_page(comparison: Comparison, title: str, command: str | None = None, opening: Sequence[str] = ()) -> str:
+    """The whole page, with plotly inside: it needs no network. `opening` are sections of HTML to begin with."""
     several = len(comparison.panels) > 1
     sections = [
+        *opening,
         _what_was_compared(comparison),
         *([heading("All results"), _matrix(comparison)] if several else []),
         _tools(comparison),

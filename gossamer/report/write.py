@@ -18,13 +18,19 @@ def check_report(path: Path) -> None:
 
 
 def write_report(
-    runs: Iterable[StoredRun], path: Path, *, title: str = "Gossamer: a comparison", command: str | None = None
+    runs: Iterable[StoredRun],
+    path: Path,
+    *,
+    title: str = "Gossamer: a comparison",
+    command: str | None = None,
+    opening: Sequence[str] = (),
 ) -> Path:
     """Write the report as one HTML file that needs no network; returns its path.
 
-    `command` is what made the runs; without it the page shows how to make each of them on its own.
+    `command` is what made the runs; without it the page shows how to make each of them on its own. `opening` are
+    sections of HTML to begin with, made by the functions of `gossamer.report.page`.
     """
-    write_text(path, comparison_page(collect(runs), title, command))
+    write_text(path, comparison_page(collect(runs), title, command, opening))
     return path
 
 
