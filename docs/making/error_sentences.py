@@ -34,8 +34,7 @@ def _written_between_steps() -> None:
 
 
 def _diverges() -> None:
-    nodes = gs.data.load("digits").split(gs.partition.iid(nodes=2))
-    gs.simulate(gs.models.SmallCNN, nodes, "dsgdm", "ring", lr=1e6, batch_size=32, rounds=20, workers=1, progress=False)
+    raise gs.engine.DivergenceError(node=3, round=120, loss=float("nan"), lr=0.5)
 
 
 def _silent_peer() -> None:

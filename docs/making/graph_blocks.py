@@ -95,14 +95,11 @@ def _star(n: int) -> Places:
 
 def _lattice(n: int) -> Places:
     """Two rows, a little askew so that the edges that wrap around can be seen."""
-    columns = n // 2
-    return [
-        (
-            2 * (i % columns) / (columns - 1) - 1 + 0.12 * (i // columns),
-            0.9 * (i // columns) - 0.45 + 0.1 * (i % columns % 2),
-        )
-        for i in range(n)
-    ]
+    places = []
+    for i in range(n):
+        row, column = divmod(i, n // 2)
+        places.append((1.8 * column / (n // 2 - 1) - 0.95 + 0.12 * row, 0.9 * row - 0.45 + 0.15 * (column % 2)))
+    return places
 
 
 def _cube(n: int) -> Places:
