@@ -1,8 +1,8 @@
 """Who makes which run: a lock per run, held while it is made.
 
 The kernel drops a lock when its process ends, however it ends, so a claim never outlives its holder. A claim is a file
-in `.claims` beside the runs that holds the process id of its holder. On a cluster the shared file system must know
-flock (NFS 4 does; Lustre when mounted with it).
+in `.claims` beside the runs that holds the process id of its holder and the name of its sweep. On a cluster the shared
+file system must know flock (NFS 4 does; Lustre when mounted with it).
 """
 
 import fcntl
@@ -15,19 +15,31 @@ from gossamer.errors import GossamerError
 
 _FOLDER = ".claims"
 
+SWEEP = "GOSSAMER_SWEEP"
+"""The variable by which a sweep's processes know that they belong together."""
+
 
 @contextmanager
 def claim(directory: Path, name: str) -> Iterator[bool]:
-    """Whether the run `name` is ours alone inside this block; does not wait for anyone."""
+    """Whether the run `name` is ours alone inside this block; does not wait for anyone.
+
+    A run at which another process of the same sweep died is left to the sweep, which marks it as failed.
+    """
     path = _path(directory, name)
     descriptor = _lock(path)
     if descriptor is None:
         yield False
         return
+    sweep = os.environ.get(SWEEP, "")
+    process, _, theirs = os.pread(descriptor, 100, 0).decode().partition(" ")
+    if sweep and sweep == theirs and process != str(os.getpid()):
+        os.close(descriptor)
+        yield False
+        return
     try:
         with suppress(OSError):  # a full disk: the lock holds all the same
             os.ftruncate(descriptor, 0)
-            os.write(descriptor, str(os.getpid()).encode())
+            os.pwrite(descriptor, f"{os.getpid()} {sweep}".encode(), 0)
         yield True
     finally:
         # While still locked: whoever opened the file before and locks it after will see that it is gone.
@@ -38,7 +50,7 @@ def claim(directory: Path, name: str) -> Iterator[bool]:
 def holder(directory: Path, name: str) -> int | None:
     """The process that holds or held the claim, if it was not given back."""
     try:
-        return int(_path(directory, name).read_text())
+        return int(_path(directory, name).read_text().partition(" ")[0])
     except (OSError, ValueError):
         return None
 

@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, unknown
+from gossamer.experiments.claims import SWEEP
 from gossamer.experiments.work import SECONDS_TO_STOP, Plan, work
 
 LAUNCHERS = ("processes", "local", "slurm")
+
+_BEGAN = time.time_ns()
 
 SLURM_KEYS = (
     "partition",
@@ -88,7 +92,7 @@ def _start(plan: Plan) -> subprocess.Popen[str]:
         text=True,
         # Ctrl-C in a terminal goes to the sweep alone, which then stops its jobs.
         process_group=0,
-        env={**os.environ, "OMP_NUM_THREADS": str(plan.workers or 1)},
+        env={**os.environ, "OMP_NUM_THREADS": str(plan.workers or 1), SWEEP: f"{os.getpid()}-{_BEGAN}"},
     )
     assert job.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended already; `lost` will say so

@@ -230,14 +230,15 @@ def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path):
         head -c $((free - 40))k /dev/zero > {place}/filler
         {sweep} --jobs 2 --json; echo "code $?"
         grep -l '"done"' {place}/runs/*/done.json | wc -l
-        grep -c failed {place}/runs/*/done.json
+        cat {place}/runs/*/done.json | grep -c failed
         rm {place}/filler
         {sweep} | tail -n 1
     """
     done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True)
     code, kept, failed, last = done.stdout.splitlines()
-    assert (code, kept, failed.rpartition(":")[2]) == ("code 2", "1", "0"), done.stderr
-    assert "3 done (1 of them before)" in last
+    assert (code, failed) == ("code 2", "0"), done.stderr
+    assert int(kept) >= 1
+    assert f"3 done ({kept} of them before)" in last
     (sentence,) = done.stderr.strip().splitlines()
     assert "No space left" in sentence or "the disk is probably full" in sentence
     assert sentence.endswith("What is finished is kept; start the sweep again to go on.")
