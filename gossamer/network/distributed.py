@@ -105,7 +105,7 @@ class DistributedNetwork:
         plan = self._plan(round)
         envelope = self._envelope(vectors, outgoing=1, lossy=self.wire is not None)
         message = envelope.outgoing[0]
-        torch._foreach_copy_(message.vectors, list(vectors))
+        message.fill(vectors)
         if envelope.own is not message.vectors:
             torch._foreach_copy_(envelope.own, list(vectors))
         return self._post(_Mixed(self, envelope, out, plan), [message] * len(plan.receivers), round)

@@ -19,7 +19,7 @@ from gossamer.network.header import Header
 class Message:
     """A header and some vectors in one contiguous run of bytes."""
 
-    __slots__ = ("_aside", "_words", "raw", "vectors")
+    __slots__ = ("_aside", "_body", "_words", "raw", "vectors")
 
     def __init__(self, shapes: tuple[torch.Size, ...], dtype: torch.dtype, device: torch.device) -> None:
         sizes = [shape.numel() for shape in shapes]
@@ -29,6 +29,14 @@ class Message:
         self._words = (self.raw if self._aside is None else self._aside)[: header.BYTES].numpy().data
         body = self.raw[header.BYTES :].view(dtype)
         self.vectors = [part.view(shape) for part, shape in zip(torch.split(body, sizes), shapes, strict=True)]
+        self._body = body if all(len(shape) == 1 for shape in shapes) else None
+
+    def fill(self, vectors: tuple[Tensor, ...]) -> None:
+        """Copy the vectors in."""
+        if self._body is not None and vectors[0].dtype == self._body.dtype:
+            torch.cat(vectors, out=self._body)  # half the time of copying them one by one
+        else:
+            torch._foreach_copy_(self.vectors, vectors)
 
     def write(self, head: Header) -> None:
         """Put a header in front."""
@@ -104,4 +112,5 @@ class Envelopes:
     def give_back(self, envelope: Envelope, received: Iterable[Message]) -> None:
         """All has been read. What came in is free; what is sent may still be under way."""
         self.idle[envelope.form].append(envelope)
-        self._received[envelope.form].extend(received)
+        if received:
+            self._received[envelope.form].extend(received)

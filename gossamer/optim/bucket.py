@@ -116,7 +116,9 @@ class Bucket:
         address, theirs, mine = self._samples[turn]
         if thoroughly or self._turn % _THOROUGH == 0 or here[turn].data_ptr() != address:
             return not all(_same_bits(x.to(p.dtype), p) for p, x in zip(here, self._x_views, strict=True))
-        return [p._version for p in here] != self._versions or not _same_bits(mine.to(theirs.dtype), theirs)
+        if mine.dtype != theirs.dtype:
+            mine = mine.to(theirs.dtype)
+        return [p._version for p in here] != self._versions or not _same_bits(mine, theirs)
 
     # Gradients -------------------------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class Bucket:
             self.grad.zero_()
         else:
             gradients = [p.grad for p in self.parameters]
-            if not self._plain or any(g is None or g.is_sparse for g in gradients):
+            if not self._plain or any([g is None or g.is_sparse for g in gradients]):  # noqa: C419 - a list is quicker
                 gradients = [_dense(g, view) for g, view in zip(gradients, self._grad_views, strict=True)]
             torch._foreach_copy_(self._grad_views, gradients)  # type: ignore[arg-type]
             if scale != 1:

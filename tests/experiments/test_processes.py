@@ -63,7 +63,7 @@ def test_processes_give_the_figures_of_the_simulator(tmp_path):
 
 @pytest.mark.timeout(300)
 def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(tmp_path):
-    experiment = Experiment.from_dict({**EXPERIMENT.to_dict(), "rounds": 120, "evaluations": 12})
+    experiment = Experiment.from_dict({**EXPERIMENT.to_dict(), "rounds": 60, "evaluations": 12})
     whole = launch(tmp_path, experiment, tmp_path / "whole")
     assert "done" in finish(whole)
     killed = launch(tmp_path, experiment, tmp_path / "killed", "--max-restarts", "1")
