@@ -21,8 +21,11 @@ setup: $(STAMP) ## create .venv and install everything
 demo: $(STAMP) ## the main job on embedded data: six methods compared, a ranking and an HTML report in out/demo
 	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.1 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
 
-test: $(STAMP) ## all tests, with coverage
-	$(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest -n 3 -m "not slow"
+
+coverage: $(STAMP) ## all tests, and which lines they reach
+	$(BIN)/python -m pytest -n 3 -m "not slow" --cov --cov-report=term
 
 test-slow: $(STAMP) ## the long proofs
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -47,4 +50,4 @@ figures: $(STAMP) ## make the figures of the documentation anew (minutes)
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) out runs site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 
-.PHONY: help setup demo test test-slow lint bench docs figures clean
+.PHONY: help setup demo test coverage test-slow lint bench docs figures clean

@@ -173,6 +173,7 @@ def able() -> str:
 WHY_NOT = able()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_a_chain_whose_ends_cannot_reach_each_other_needs_lazy_connections(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.optim.tasks import TASKS, combinations, simulate
 
 
 @pytest.mark.timeout(360)
-@pytest.mark.parametrize("n", [4, 8])
+@pytest.mark.parametrize("n", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_real_nodes_follow_the_simulator(n: int) -> None:
     real = values(n, cases.trajectories, n, timeout=300)
     for name, where, topology in combinations(n):
