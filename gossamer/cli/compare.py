@@ -54,12 +54,15 @@ def compare(
     from gossamer.cli.live import live_table
     from gossamer.cli.ranking import print_ranking
     from gossamer.cli.show import print_json
+    from gossamer.errors import GossamerError
     from gossamer.experiments.grid import Grid, read_grid
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import ranked, select
     from gossamer.experiments.training import Execution, train
     from gossamer.report import check_report, write_report
 
+    if "method" in settings.given:
+        raise GossamerError("compare takes several methods: write --methods, with commas, instead of --method.")
     load_python(load)
     axes = {**settings.given, "method": _words(methods)}
     if seeds:

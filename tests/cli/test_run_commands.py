@@ -84,6 +84,7 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
         (["run", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
         (["run", "--load", "nowhere.py"], "There is no file nowhere.py to load"),
         (["compare", "--methods", "dsgd,relaysum"], "RelaySum needs a tree"),
+        (["compare", "--method", "dsgd"], "compare takes several methods: write --methods"),
         (["compare", "--seeds", "one"], "seeds must be numbers separated by commas, not 'one'"),
         (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
         (["compare", "--methods", ""], "method is an empty list"),
