@@ -199,18 +199,27 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     # One round -------------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One round: the method's update with the present gradients, and its exchange with the neighbours."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        # What torch.no_grad() does, without the four microseconds that it takes: a step has about two hundred.
+        recording = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            self._step()
+        finally:
+            torch._C._set_grad_enabled(recording)
+        return loss
+
+    def _step(self) -> None:
         if self._trained != [p.requires_grad for g in self.param_groups for p in g["params"]]:
             self._lay_out(self._carried())
         now = self.round
-        rules, (lr, settings) = self._rules()
-        self.network.settings, self.network.now = (lr, settings), now
+        rules, self.network.settings = self._rules()
+        self.network.now = now
         overflow, scale = self._amp()
         if not self._met:
             self._meet(rules, overflow, scale)
@@ -226,7 +235,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._loaded = False
         for group in self.param_groups:
             group["round"] = now + 1
-        return loss
 
     def _follow(self, bucket: Bucket) -> None:
         """Take over parameters that the user has written, or say why that cannot be done silently."""
