@@ -54,3 +54,12 @@ def consensus_distance(x: Tensor) -> float:
     """(1/N) sum_i |x_i - xbar|^2: how far the nodes' models are apart."""
     mean = x.mean(0)
     return float(sum((row - mean).double().square().sum() for row in x) / len(x))
+
+
+def spread(name: str, values: list[float]) -> dict[str, float]:
+    """Mean, smallest and largest over the nodes, as figures of a row.
+
+    >>> spread("loss", [1.0, 3.0])
+    {'loss': 2.0, 'loss_min': 1.0, 'loss_max': 3.0}
+    """
+    return {name: sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine.evaluation import Scores, consensus_distance, evaluate
+from gossamer.engine.evaluation import Scores, consensus_distance, evaluate, spread
 from gossamer.engine.flat import NodeModels
 from gossamer.engine.history import Row
 from gossamer.engine.pooling import pool_before_relu
@@ -114,8 +114,8 @@ class Simulation:
             "round": self.round,
             "epoch": self.round / self.batches.rounds_per_epoch,
             "lr": self.settings.step_size(max(0, self.round - 1)),
-            **_spread("accuracy", test.accuracy[:nodes]),
-            **_spread("loss", test.loss[:nodes]),
+            **spread("accuracy", test.accuracy[:nodes]),
+            **spread("loss", test.loss[:nodes]),
             "node_accuracy": test.accuracy[:nodes],
             "averaged_accuracy": test.accuracy[nodes],
             "averaged_loss": test.loss[nodes],
@@ -287,8 +287,3 @@ class _Meter:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self._loss.copy_(saved["loss"])
         self._rounds, self._samples, self.seconds = saved["rounds"], saved["samples"], saved["seconds"]
-
-
-def _spread(name: str, values: list[float]) -> dict[str, float]:
-    """Mean, smallest and largest over the nodes."""
-    return {name: sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}

@@ -27,9 +27,7 @@ class Workers:
             raise GossamerError(
                 f"A run needs at least one worker, but workers is {number}; leave it out for one per core."
             )
-        self.number = number or len(
-            os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-        )
+        self.number = number or cores()
         self._threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(
             self.number, thread_name_prefix="gossamer-worker", initializer=_one_torch_thread
@@ -74,7 +72,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _ALWAYS_FROM_THE_HEAP)
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -94,10 +94,8 @@ def _start(plan: Plan) -> subprocess.Popen[str]:
         process_group=0,
         env={**os.environ, "OMP_NUM_THREADS": str(plan.workers or 1), SWEEP: f"{os.getpid()}-{_BEGAN}"},
     )
-    assert job.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended already; `lost` will say so
-        job.stdin.write(plan.to_json() + "\n")
-        job.stdin.flush()
+        print(plan.to_json(), file=job.stdin, flush=True)
     return job
 
 

@@ -20,7 +20,7 @@ from gossamer import methods, models, optim
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine import DivergenceError, step_sizes
 from gossamer.engine.devices import device_of
-from gossamer.engine.evaluation import evaluate
+from gossamer.engine.evaluation import evaluate, spread
 from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
 from gossamer.engine.run import rounds_per_epoch
@@ -196,8 +196,8 @@ class NodeTraining:
             "round": round,
             "epoch": round / self.per_epoch,
             "lr": self.step_size(max(0, round - 1)),
-            **_spread("accuracy", accuracy),
-            **_spread("loss", loss),
+            **spread("accuracy", accuracy),
+            **spread("loss", loss),
             "node_accuracy": accuracy,
             "averaged_accuracy": sum(right),
             "averaged_loss": sum(averaged_loss),
@@ -277,8 +277,3 @@ class NodeTraining:
         probe = self.nodes.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.device))
         if draws_in_forward(self.model, probe):
             NodeGenerators(self.experiment.seed, self.nodes.nodes).enter(self.node)
-
-
-def _spread(name: str, values: list[float]) -> dict[str, float]:
-    """Mean, smallest and largest over the nodes."""
-    return {name: sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}

@@ -9,13 +9,13 @@ from its checkpoint, what failed is tried once more. Two sweeps in one directory
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.engine.workers import cores
 from gossamer.errors import GossamerError
 from gossamer.experiments.claims import claim, holder, is_claimed
 from gossamer.experiments.experiment import Experiment
@@ -95,7 +95,7 @@ def run_sweep(
     skipped = len(experiments) - len(left)
     _forget_failures(directory, left)
     if workers is None and launcher != "slurm":
-        workers = max(1, _cores() // jobs)
+        workers = max(1, cores() // jobs)
     plan = Plan(
         directory=directory,
         experiments=left,
@@ -210,10 +210,6 @@ def _outcome(directory: Path, experiments: Sequence[Experiment], skipped: int, s
         if run.outcome and "reason" in run.outcome:
             reasons[experiment.id] = str(run.outcome["reason"])
     return SweepOutcome(**counts, skipped=skipped, reasons=reasons, seconds=seconds)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ Each class holds `x`, the parameters of all nodes, and makes one round at a time
 every node to its gradient (weight decay already added) and `eta` is the step size of round `r`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class World:
         return total / len(self.nodes)
 
 
-class Method:
+class Method(ABC):
     """What all methods share: a world, and nodes that start from the same point."""
 
     def __init__(self, world: World, start: Vector) -> None:
@@ -64,9 +65,9 @@ class Method:
         """A zero vector for every node."""
         return {i: np.zeros_like(self.x[i]) for i in self.nodes}
 
+    @abstractmethod
     def round(self, r: int, g: Vectors, eta: float) -> None:
         """One round: changes `x` and whatever else the nodes remember."""
-        raise NotImplementedError
 
 
 class DSGD(Method):
