@@ -54,7 +54,7 @@ def parameters(
     for key, parameter in declared.items():
         if parameter.default is parameter.empty and key not in found:
             example = {"a number": "0.3", "a whole number": "4"}.get(_wanted(parameter.annotation), "...")
-            raise GossamerError(f"The {kind} '{name}' needs a {key}, as in '{name}:{key}={example}'.")
+            raise GossamerError(f"The {kind} '{name}' needs {key}, as in '{name}:{key}={example}'.")
     return found
 
 

@@ -22,8 +22,8 @@ def test_the_same_form_serves_methods_partitions_and_schedules():
         (lambda: methods.get("dsgdm:beta=high"), "beta of the method 'dsgdm' must be a number, not 'high'"),
         (lambda: methods.get("momentum-tracking:init=none"), "must be theorem or zero, not 'none'"),
         (lambda: methods.get("dsgdm:beta"), "must be a number, as in key=value"),
-        (lambda: partition.get("k-class", nodes=2), "The partition 'k-class' needs a k, as in 'k-class:k=4'"),
-        (lambda: partition.get("dirichlet", nodes=2), "needs a alpha, as in 'dirichlet:alpha=0.3'"),
+        (lambda: partition.get("k-class", nodes=2), "The partition 'k-class' needs k, as in 'k-class:k=4'"),
+        (lambda: partition.get("dirichlet", nodes=2), "needs alpha, as in 'dirichlet:alpha=0.3'"),
         (lambda: partition.get("k-class:k=2,nodes=3", nodes=2), "no parameter of k-class 'nodes'"),
         (lambda: partition.get("iid:equal_sizes=maybe", nodes=2), "must be true or false, not 'maybe'"),
         (lambda: step_sizes.get("step:at_epochs=soon", 0.1), "must be numbers joined by slashes, not 'soon'"),
@@ -40,5 +40,5 @@ def test_a_parameter_of_any_other_type_is_a_word():
     def build(title: str) -> None: ...
 
     assert specs.parameters("thing", "x", build, "title=a b") == {"title": "a b"}
-    with pytest.raises(GossamerError, match=r"needs a title, as in 'x:title=\.\.\.'"):
+    with pytest.raises(GossamerError, match=r"needs title, as in 'x:title=\.\.\.'"):
         specs.parameters("thing", "x", build, "")

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 done in part (a run failed), 2 bad input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 done in part (a run failed), 2 bad input, 130 interrupted.
+
+    A run that diverged is done: that it does is what was found out.
+    """
     from cyclopts import CycloptsError
 
     from gossamer.cli.app import app
@@ -24,7 +27,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print("gossamer: interrupted", file=sys.stderr)
+        print("gossamer: interrupted; what is finished is kept", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import traceback
 from pathlib import Path
 
 from gossamer.cli.flags import Given, Load, Settings
@@ -56,13 +57,18 @@ def compare(
     from gossamer.cli.show import print_json
     from gossamer.errors import GossamerError
     from gossamer.experiments.grid import Grid, read_grid
-    from gossamer.experiments.own_methods import load_python
+    from gossamer.experiments.own_methods import describe, load_python
     from gossamer.experiments.selection import ranked, select
+    from gossamer.experiments.store import StoredRun
     from gossamer.experiments.training import Execution, train
+    from gossamer.experiments.work import mark_failed
     from gossamer.report import check_report, write_report
 
     if "method" in settings.given:
         raise GossamerError("compare takes several methods: write --methods, with commas, instead of --method.")
+    for one, several in (("seed", seeds), ("lr", lrs)):
+        if several and one in settings.given:
+            raise GossamerError(f"--{one} and --{one}s say the same thing twice; give one of them.")
     load_python(load)
     axes = {**settings.given, "method": _words(methods)}
     if seeds:
@@ -76,7 +82,14 @@ def compare(
     with live_table(grid.experiments) as watch:
         for experiment in grid.experiments:
             execution = Execution(data_dir=data_dir, workers=workers, progress=False, callbacks=[watch(experiment)])
-            runs.append(train(experiment, out / "runs" / experiment.id, execution))
+            directory = out / "runs" / experiment.id
+            try:
+                train(experiment, directory, execution)
+            except GossamerError:
+                raise
+            except Exception as error:  # of a method of the user's own: the others are still worth comparing
+                mark_failed(directory, experiment, describe(error), traceback.format_exc())
+            runs.append(StoredRun(directory))
     write_report(runs, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
     cells = select(runs)
     if json:
@@ -84,6 +97,8 @@ def compare(
         return
     print_ranking(cells)
     print(f"report: {page}")
+    if any(run.status == "failed" for run in runs):
+        raise SystemExit(1)
 
 
 def _words(text: str) -> list[str]:

@@ -76,6 +76,8 @@ class Experiment:
         for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 1), ("seed", 0)):
             if getattr(self, key) < least:
                 raise GossamerError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
+        if self.seed >= 2**62:
+            raise GossamerError(f"seed must be below 2^62, but it is {self.seed}.")
         for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
             if not 0 <= getattr(self, key) < math.inf:
                 raise GossamerError(f"{key} must be a finite number of at least 0, but it is {getattr(self, key)}.")

@@ -71,9 +71,9 @@ class Index:
                 _prepare(connection)
                 known = dict(connection.execute("SELECT path, stamp FROM runs").fetchall())
                 present = dict(_stamps(self.directory))
-                gone = [(name,) for name in known if name not in present]
-                connection.executemany("DELETE FROM runs WHERE path = ?", gone)
                 changed = [name for name, stamp in present.items() if known.get(name) != stamp]
+                gone = [(name,) for name in known if name not in present or name in changed]
+                connection.executemany("DELETE FROM runs WHERE path = ?", gone)
                 rows = (row for name in changed if (row := self._row(name, present[name])) is not None)
                 marks = ", ".join(f":{column}" for column in COLUMNS)
                 connection.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", rows)

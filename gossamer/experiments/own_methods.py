@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,4 +23,17 @@ def load_python(paths: Sequence[Path]) -> None:
             raise GossamerError(f"{path} is not a Python file; its name must end in .py.")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise GossamerError(f"{path} cannot be loaded: {describe(error)}.") from error
+
+
+def describe(error: BaseException) -> str:
+    """An error of somebody's code in words: what, and in which file and line."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

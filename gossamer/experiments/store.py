@@ -9,6 +9,7 @@ Every file is written beside its place and then renamed, so a directory is never
 """
 
 import json
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,8 @@ from gossamer.files import write_text
 
 Row = dict[str, Any]
 
+log = logging.getLogger("gossamer")
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -30,7 +33,11 @@ class StoredRun:
     @cached_property
     def about(self) -> dict[str, Any]:
         """What run.json holds: experiment, label, cell, network, facts (graph, partition, sizes), environment."""
-        return read_json(self.directory / "run.json")
+        path = self.directory / "run.json"
+        about = read_json(path)
+        if not {"id", "cell", "label", "experiment"} <= about.keys():
+            raise GossamerError(f"{path} does not describe a run; delete this directory to make it again.")
+        return about
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -84,19 +91,30 @@ def find_runs(*places: Path | str) -> list[StoredRun]:
     for place in map(Path, places):
         if not place.is_dir():
             raise GossamerError(f"There is no directory {place}; give one that holds runs.")
-        found += [StoredRun(path.parent) for path in sorted(place.rglob("run.json"))]
+        found += [run for path in sorted(place.rglob("run.json")) if _is_readable(run := StoredRun(path.parent))]
     if not found:
         raise GossamerError(f"No runs in {', '.join(map(str, places))}: a run is a directory with a run.json.")
     return found
 
 
+def _is_readable(run: StoredRun) -> bool:
+    try:
+        return bool(run.about)
+    except GossamerError as error:
+        log.warning("%s It is left out.", error)
+        return False
+
+
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
     """Refuse a directory that holds a run of other settings, or of the other network."""
     run = StoredRun(directory)
-    if not (directory / "run.json").exists() or (run.about["id"], run.about["network"]) == (experiment.id, network):
+    if not (directory / "run.json").exists() or not _is_readable(run):
+        return
+    theirs_network = run.about.get("network", network)
+    if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours, theirs = ({**e, "network": n} for e, n in (
-        (experiment.to_dict(), network), (run.about["experiment"], run.about["network"]),
+        (experiment.to_dict(), network), (run.about["experiment"], theirs_network),
     ))  # fmt: skip
     key = next(k for k in ours if theirs.get(k) != ours[k])
     raise GossamerError(
@@ -120,6 +138,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, or a sentence."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("it holds no JSON object")
     except (OSError, ValueError) as error:
         raise GossamerError(f"Cannot read {path}: {error}; delete this run's directory to make it again.") from None
     return value

@@ -25,7 +25,7 @@ from gossamer.errors import GossamerError
 from gossamer.experiments.claims import claim
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.loggers import logging_to
-from gossamer.experiments.own_methods import load_python
+from gossamer.experiments.own_methods import describe, load_python
 from gossamer.experiments.store import write_json
 
 SECONDS_BETWEEN_LOOKS = 0.1
@@ -141,7 +141,7 @@ def _make(plan: Plan, experiment: Experiment, on_row: Callable[[], None]) -> Non
             )
             train(experiment, directory, execution)
     except Exception as error:
-        sentence = str(error) if isinstance(error, GossamerError) else f"{type(error).__name__}: {error}"
+        sentence = str(error) if isinstance(error, GossamerError) else describe(error)
         stop_if_storage_is_exhausted(plan.directory, error, sentence)
         if not is_settled(directory):
             mark_failed(directory, experiment, sentence, traceback.format_exc())

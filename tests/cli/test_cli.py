@@ -265,7 +265,7 @@ class TestEnds:
 
         monkeypatch.setattr("gossamer.experiments.synthetic.run_synthetic", interrupted)
         outcome = Outcome(capsys, "synthetic", *QUICK)
-        assert (outcome.code, outcome.err) == (130, "gossamer: interrupted\n")
+        assert (outcome.code, outcome.err) == (130, "gossamer: interrupted; what is finished is kept\n")
 
     def test_control_c_in_the_middle_of_a_run(self, tmp_path):
         command = [sys.executable, "-m", "gossamer", "synthetic", "--rounds", "10000000", "--out", "begun"]
@@ -278,7 +278,7 @@ class TestEnds:
                 out, err = running.communicate(timeout=60)
             finally:
                 running.kill()
-        assert (running.returncode, out, err) == (130, "", "gossamer: interrupted\n")
+        assert (running.returncode, out, err) == (130, "", "gossamer: interrupted; what is finished is kept\n")
 
     @pytest.mark.parametrize("arguments", [("--version",), ("data", "list", "--json")], ids=lambda a: a[0])
     def test_a_reader_that_goes_away_is_no_error_to_shout_about(self, arguments):

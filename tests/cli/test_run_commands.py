@@ -74,6 +74,39 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
     assert "Own Sign" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_path):
+    own = tmp_path / "own_broken.py"
+    own.write_text(
+        "from dataclasses import dataclass\nimport gossamer as gs\n\n\n@dataclass(frozen=True, eq=False)\n"
+        'class Own(gs.Method):\n    name = "own-broken"\n    facts = gs.Facts(title="Own Broken", sends=1)\n\n'
+        "    def step(self, state, x, grad, lr, net, round):\n        x.subtract_(grad.sing())\n"
+    )
+    arguments = ["--methods", "own-broken,dsgd", "--load", own, "--out", tmp_path / "out"]
+    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
+    assert code == 1
+    assert "has no attribute 'sing' (own_broken.py, line 11)" in out
+    assert "DSGD" in out
+    assert (tmp_path / "out" / "report.html").exists()
+    (tmp_path / "nonsense.py").write_text("import gossamer\nimport nothing_of_that_name\n")
+    code, _, err = gossamer(capsys, "run", "--load", tmp_path / "nonsense.py")
+    assert code == 2
+    assert "nonsense.py cannot be loaded: ModuleNotFoundError" in err
+
+
+def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
+    arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
+    gossamer(capsys, *arguments)
+    first, _ = find_runs(tmp_path)
+    (first.directory / "run.json").write_text("[]")
+    code, _, _ = gossamer(capsys, "report", tmp_path / "runs", "-o", tmp_path / "half.html")
+    assert code == 0
+    assert len(find_runs(tmp_path)) == 1
+    (first.directory / "done.json").unlink()
+    code, _, _ = gossamer(capsys, *arguments)
+    assert code == 0
+    assert len(find_runs(tmp_path)) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -85,6 +118,8 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
         (["run", "--load", "nowhere.py"], "There is no file nowhere.py to load"),
         (["compare", "--methods", "dsgd,relaysum"], "RelaySum needs a tree"),
         (["compare", "--method", "dsgd"], "compare takes several methods: write --methods"),
+        (["run", "--seed", "99999999999999999999"], "seed must be below 2^62"),
+        (["compare", "--lr", "0.1", "--lrs", "0.1,0.2"], "--lr and --lrs say the same thing twice"),
         (["compare", "--seeds", "one"], "seeds must be numbers separated by commas, not 'one'"),
         (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
         (["compare", "--methods", ""], "method is an empty list"),

@@ -61,7 +61,7 @@ def test_run(capsys, tmp_path):
     [
         (["show", "topology", "rng"], "did you mean 'ring'"),
         (["show", "topology", "ring", "--plot", "ring.gif"], "must end in .png, .svg, .pdf"),
-        (["show", "partition", "k-class"], "needs a k"),
+        (["show", "partition", "k-class"], "needs k"),
         (["show", "method", "momentum"], "did you mean 'momentum-tracking'"),
         (["show", "run", "nowhere"], "nowhere is not a run"),
     ],

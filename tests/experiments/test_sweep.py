@@ -106,7 +106,7 @@ def test_every_run_is_made_once_and_never_again(tmp_path, jobs):
     assert outcome.sentence.startswith("4 done in ")
     assert told[0] == (0.0, "0 of 4 runs")
     assert told[-1] == (1.0, "4 of 4 runs")
-    assert any(words.endswith(" left") for _, words in told)
+    assert all("of 4 runs" in words for _, words in told)
     before = finished(tmp_path / "runs")
     assert sorted(before) == sorted(e.id for e in experiments)
     again = run_sweep([*experiments, *grid(seed=[7])], tmp_path / "runs", jobs=jobs)
@@ -149,7 +149,7 @@ def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched):
     result = json.loads(out)
     assert (result["done"], result["failed"]) == (2, 4)
     reasons = sorted(result["reasons"].values())
-    assert reasons[:2] == ["RuntimeError: it broke"] * 2
+    assert all(reason.startswith("RuntimeError: it broke (watched_") for reason in reasons[:2])
     assert all("was ended by SIGKILL; memory may have run out" in reason for reason in reasons[2:])
     assert len(begun()) == len(set(begun())) == 6
     load_python([path])  # a second time, in this process, so that the stored names mean something here
@@ -209,7 +209,7 @@ def test_an_interrupted_sweep_writes_checkpoints_and_goes_on(tmp_path, watched, 
     wait_until(lambda: len(list(directory.glob("*/metrics.jsonl"))) == jobs, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
-    assert (process.returncode, err) == (130, "gossamer: interrupted\n")
+    assert (process.returncode, err) == (130, "gossamer: interrupted; what is finished is kept\n")
     assert not finished(directory)
     assert len(list(directory.glob("*/checkpoints/round-*.ckpt"))) == jobs
 

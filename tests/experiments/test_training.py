@@ -55,7 +55,7 @@ def test_bad_values_get_a_sentence(values, words):
     [
         ({"dataset": "digitz"}, "did you mean 'digits'"),
         ({"model": "lenett"}, "did you mean 'lenet'"),
-        ({"partition": "k-class"}, "needs a k"),
+        ({"partition": "k-class"}, "needs k"),
         ({"topology": "hypercube", "nodes": 6}, "power of two"),
         ({"method": "d2"}, "lazy"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),

@@ -54,8 +54,8 @@ def test_topologies_and_files_bring_their_size(tmp_path):
         ("random_regular:degree=3", {}, "did you mean 'random-regular'"),
         ("", {}, "There is no topology ''"),
         ("random-regular:degre=4", {}, "no parameter of random-regular 'degre'; did you mean 'degree'"),
-        ("random-regular", {}, "needs a degree, as in 'random-regular:degree=4'"),
-        ("erdos-renyi", {}, "needs a probability, as in 'erdos-renyi:probability=0.3'"),
+        ("random-regular", {}, "needs degree, as in 'random-regular:degree=4'"),
+        ("erdos-renyi", {}, "needs probability, as in 'erdos-renyi:probability=0.3'"),
         (
             "random-regular:degree=four",
             {},
