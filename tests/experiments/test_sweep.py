@@ -97,6 +97,23 @@ def wait_until(condition, process):
         time.sleep(0.02)
 
 
+def test_the_time_left_is_told_while_runs_are_left(tmp_path):
+    from gossamer.experiments.sweep import _Watch
+    from gossamer.experiments.training import train
+
+    experiments, told = grid(seed=[0, 1]), []
+    watch = _Watch(tmp_path, experiments, 0, lambda *words: told.append(words))
+    for experiment in experiments:
+        watch.look()
+        train(experiment, tmp_path / experiment.id)
+    watch.look()
+    assert told[0] == (0.0, "0 of 2 runs")
+    assert told[1][0] == 0.5
+    assert told[1][1].startswith("1 of 2 runs, ")
+    assert told[1][1].endswith(" left")
+    assert told[2] == (1.0, "2 of 2 runs")
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_run_is_made_once_and_never_again(tmp_path, jobs):
     experiments = grid(method=["dsgd", "momentum-tracking"], seed=[0, 1])
