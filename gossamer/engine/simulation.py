@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine.evaluation import Scores, consensus_distance, evaluate, spread
+from gossamer.engine.evaluation import Scores, consensus_distance, evaluate, evaluate_together, spread
 from gossamer.engine.flat import NodeModels
 from gossamer.engine.history import Row
 from gossamer.engine.pooling import pool_before_relu
@@ -107,9 +107,8 @@ class Simulation:
 
         `validate` adds the validation set, on which step sizes are chosen.
         """
-        models = [*self.models.modules, self.models.averaged()]
         nodes = self.data.nodes
-        test = self._score(models, self.data.test)
+        test = self._score(self.data.test)
         row: Row = {
             "round": self.round,
             "epoch": self.round / self.batches.rounds_per_epoch,
@@ -130,8 +129,8 @@ class Simulation:
             "seconds": self._meter.seconds,
         }
         if validate and len(self.data.validation[1]):
-            scores = self._score(models[:nodes], self.data.validation)
-            row["validation_accuracy"] = sum(scores.accuracy) / nodes
+            scores = self._score(self.data.validation)
+            row["validation_accuracy"] = sum(scores.accuracy[:nodes]) / nodes
         self._meter.forget_losses()
         return row
 
@@ -225,7 +224,13 @@ class Simulation:
         torch.autograd.backward(loss if weight == 1.0 else weight * loss)
         self._losses[node] = loss.detach()
 
-    def _score(self, models: list[nn.Module], samples: tuple[Tensor, Tensor]) -> Scores:
+    def _score(self, samples: tuple[Tensor, Tensor]) -> Scores:
+        """Every node's model and, last, the averaged one."""
+        if self._together is not None:
+            # Not one after the other in a single tensor: a copy of all parameters shows with a thousand nodes.
+            rows = [self.models.x, self.models.x.mean(0, keepdim=True)]
+            return evaluate_together(self._together, rows, samples, self.data.pipeline, self._workers)
+        models = [*self.models.modules, self.models.averaged()]
         return evaluate(models, samples, self.data.pipeline, self._workers, self.settings.device)
 
     def _tracking_error(self) -> float | None:

@@ -14,8 +14,11 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from gossamer import data, models, simulate
+from gossamer.data.augment import Pipeline
 from gossamer.engine import together
+from gossamer.engine.evaluation import evaluate, evaluate_together
 from gossamer.engine.flat import Layout, NodeModels
+from gossamer.engine.workers import Workers
 from gossamer.models import LeNet, ResNet34, SmallCNN
 
 CLASSES = 10
@@ -374,3 +377,21 @@ def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(monkeypatch)
     assert alone.simulation._together is None
     torch.testing.assert_close(grouped.simulation.models.x, alone.simulation.models.x, rtol=1e-3, atol=1e-5)
     assert grouped.history["train_loss"][1:] == pytest.approx(alone.history["train_loss"][1:], rel=1e-4)
+
+
+def test_evaluation_in_groups_equals_model_by_model():
+    group = Group(lambda: LeNet((1, 16, 16), CLASSES), (1, 16, 16), nodes=5, batch=1, dtype=torch.float32)
+    # More than one block of samples, and the last of them smaller; five models and one are odd groups.
+    inputs, targets = torch.randn(450, 1, 16, 16), torch.randint(0, CLASSES, (450,))
+    pipeline, device = Pipeline(), torch.device("cpu")
+    with Workers(2) as workers:
+        expected = evaluate(
+            [*group.models.modules, group.models.averaged()], (inputs, targets), pipeline, workers, device
+        )
+        rows = [group.x, group.x.mean(0, keepdim=True)]
+        found = evaluate_together(group.form, rows, (inputs, targets), pipeline, workers)
+        nothing = evaluate_together(group.form, rows, (inputs[:0], targets[:0]), pipeline, workers)
+    assert found.accuracy == expected.accuracy
+    assert len(set(found.accuracy)) > 1
+    assert found.loss == pytest.approx(expected.loss, rel=1e-6)
+    assert nothing.accuracy == [0.0] * 6
