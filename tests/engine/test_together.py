@@ -365,7 +365,9 @@ def test_groups_are_formed_where_they_are_faster(model, nodes, batch, expected):
 
 
 def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(monkeypatch):
-    inputs, targets = torch.rand(20 * 16, 1, 16, 16), torch.arange(20 * 16) % 10
+    # Fixed, because rounding alone may decide which of two pixels is the larger, and then the gradients differ.
+    inputs = torch.rand(20 * 16, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(20 * 16) % 10
     nodes = data.Dataset.from_tensors(inputs, targets, test=(inputs[:5], targets[:5])).split(
         data.partition.iid(20), holdout=0
     )
