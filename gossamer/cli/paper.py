@@ -277,17 +277,14 @@ def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
     from gossamer.cli.show import print_json, print_table
     from gossamer.experiments.store import StoredRun
 
-    found = [(e, StoredRun(runs / e.id)) for e in plan.experiments]
-    states = [run.status if (runs / e.id / "run.json").exists() else "to make" for e, run in found]
+    found = [(e, StoredRun(runs / e.id).status_in_plan) for e in plan.experiments]
     if as_json:
-        entries = [
-            {"id": e.id, "status": s, "experiment": e.to_dict()} for (e, _), s in zip(found, states, strict=True)
-        ]
+        entries = [{"id": e.id, "status": status, "experiment": e.to_dict()} for e, status in found]
         print_json({"notes": plan.notes, "runs": entries})
         return
     rows = [
-        [e.id, e.label, e.dataset, e.model_name, e.partition, e.topology, f"{e.lr:g}", str(e.seed), state]
-        for (e, _), state in zip(found, states, strict=True)
+        [e.id, e.label, e.dataset, e.model_name, e.partition, e.topology, f"{e.lr:g}", str(e.seed), status]
+        for e, status in found
     ]
     head = ["run", "method", "dataset", "model", "partition", "graph", "step size", "seed", "status"]
     print_table(head, rows, figures=False)

@@ -145,7 +145,7 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
     from gossamer.cli.show import print_json, print_table
     from gossamer.experiments.store import StoredRun
 
-    states = [StoredRun(directory / e.id).status for e in grid.experiments]
+    states = [StoredRun(directory / e.id).status_in_plan for e in grid.experiments]
     if as_json:
         found = zip(grid.experiments, states, strict=True)
         print_json([{"id": e.id, "status": status, "experiment": e.to_dict()} for e, status in found])

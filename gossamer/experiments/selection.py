@@ -1,12 +1,13 @@
 """Step-size selection as in the paper: per cell of a table, the step size with the best validation accuracy at the end.
 
 A cell is everything but seed and step size. For each step size tried the final validation accuracy is averaged over the
-seeds; the best one's runs give the mean and the standard deviation (over seeds, n - 1) of the test accuracy.
+seeds that all of them have, so that a step size may be chosen on one seed and the others be run with the best alone; the
+best one's runs give the mean and the standard deviation (over seeds, n - 1) of the test accuracy.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -24,6 +25,8 @@ class Candidate:
     diverged: list[StoredRun] = field(default_factory=list)
     failed: list[StoredRun] = field(default_factory=list)
     unfinished: list[StoredRun] = field(default_factory=list)
+    judged_on: frozenset[int] | None = None
+    """The seeds over which the score is taken; None: all that are done."""
 
     @property
     def tried(self) -> bool:
@@ -35,7 +38,8 @@ class Candidate:
         """The mean final validation accuracy over the seeds; minus infinity if a run diverged: the worst there is."""
         if self.diverged or not self.runs:
             return -math.inf
-        return fmean(_validation(run) for run in self.runs)
+        runs = [run for run in self.runs if self.judged_on is None or run.experiment.seed in self.judged_on]
+        return fmean(_validation(run) for run in runs)
 
     @property
     def on_test_data(self) -> bool:
@@ -139,6 +143,9 @@ def ranked(cells: Iterable[Cell]) -> list[Cell]:
 def _cell(runs: list[StoredRun]) -> Cell:
     step_sizes = sorted({run.experiment.lr for run in runs})
     candidates = [_candidate(lr, [r for r in runs if r.experiment.lr == lr]) for lr in step_sizes]
+    shared = _shared_seeds(candidates)
+    if shared:
+        candidates = [replace(c, judged_on=shared) for c in candidates]
     # At equal scores the smaller step size, which is the steadier one.
     best = max(candidates, key=lambda c: (c.score, -c.lr))
     chosen = best if best.score > -math.inf else None
@@ -146,6 +153,12 @@ def _cell(runs: list[StoredRun]) -> Cell:
     cell = Cell(first.experiment, first.label, candidates, chosen, [])
     cell.warnings.extend(_warnings(cell))
     return cell
+
+
+def _shared_seeds(candidates: list[Candidate]) -> frozenset[int]:
+    """The seeds with which every step size that may be chosen has been run."""
+    seeds = [frozenset(run.experiment.seed for run in c.runs) for c in candidates if c.runs and not c.diverged]
+    return frozenset.intersection(*seeds) if seeds else frozenset()
 
 
 def _candidate(lr: float, runs: list[StoredRun]) -> Candidate:
@@ -186,6 +199,9 @@ def _about_choice(cell: Cell, chosen: Candidate, tried: list[float]) -> list[str
     most = max(len(c.runs) + len(c.diverged) for c in cell.candidates)
     if len(chosen.runs) < most:
         found.append(f"the mean is over {_seeds(len(chosen.runs))}; other step sizes have {most}")
+    rivals = [c for c in cell.candidates if c.runs and not c.diverged]
+    if chosen.judged_on and any(len(c.runs) > len(chosen.judged_on) for c in rivals):
+        found.append(f"the step size was chosen on {_seeds(len(chosen.judged_on))}, which all step sizes have")
     if any(c.on_test_data for c in cell.candidates):
         found.append("there is no validation set, so the step size was chosen by test accuracy")
     return found

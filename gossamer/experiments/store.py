@@ -80,6 +80,11 @@ class StoredRun:
         return str(self.outcome["status"]) if self.outcome else "unfinished"
 
     @property
+    def status_in_plan(self) -> str:
+        """The status, or "to make" for a run that nobody has begun."""
+        return self.status if (self.directory / "run.json").exists() else "to make"
+
+    @property
     def finished(self) -> bool:
         """Whether there is nothing left to do: a failed run may be tried again, a diverged one would diverge again."""
         return self.status in ("done", "diverged")

@@ -101,6 +101,24 @@ def test_what_is_unfinished_or_failed_is_left_out_but_counted(store):
     assert (empty.lr, empty.at_edge, empty.score) == (None, False, None)
 
 
+def test_step_sizes_are_compared_on_the_seeds_that_all_have(store):
+    runs = [
+        store(0.1, 0, 0.5, 0.6),
+        store(0.1, 1, 0.5, 0.1),
+        store(0.1, 2, 0.8, 0.1),
+        store(0.01, 0, 0.4, 0.5),
+    ]
+    (cell,) = select(runs)
+    assert (cell.lr, cell.seeds, cell.score) == (0.1, 3, 0.6), "on seed 0 alone it is the better one"
+    assert cell.mean == pytest.approx(0.6)
+    assert "Momentum Tracking: the step size was chosen on 1 seed, which all step sizes have" in cell.warnings
+
+
+def test_step_sizes_without_a_common_seed_are_compared_on_their_own(store):
+    (cell,) = select([store(0.1, 0, 0.5, 0.6), store(0.01, 1, 0.4, 0.5)])
+    assert (cell.lr, cell.score) == (0.1, 0.6)
+
+
 def test_without_a_validation_set_test_accuracy_serves_and_this_is_said(store):
     (cell,) = select([store(lr, 0, accuracy) for lr, accuracy in ((0.1, 0.5), (0.01, 0.6), (0.001, 0.2))])
     assert cell.lr == 0.01
