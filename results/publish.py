@@ -1,0 +1,180 @@
+"""Make what is published here from the runs that are kept in results/runs: no run is made.
+
+python results/publish.py            every item: NAME/measured.json, and the learning curves of each panel as a PNG
+python results/publish.py --check    exit with 1 and name the files that are not what the runs say
+
+The synthetic experiment has no runs to keep: what `gossamer paper synthetic` has written is taken from
+out/paper/synthetic, if it is there. The pages take their numbers from measured.json (docs/generate.py).
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from PIL import Image
+
+from gossamer.experiments.grid import read_grid
+from gossamer.experiments.paper import recipes
+from gossamer.experiments.paper.plan import Plan, Planned, only, plan
+from gossamer.experiments.paper.recipes import Recipe, Scale
+from gossamer.experiments.paper.verdict import judge
+from gossamer.experiments.selection import select
+from gossamer.experiments.store import StoredRun
+from gossamer.files import replacing, write_text
+from gossamer.report import write_figures
+
+HERE = Path(__file__).parent
+RUNS = HERE / "runs"
+PANELS = ("dataset", "partition")
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """A table of the paper, or a part of it, at a scale."""
+
+    name: str
+    table: str
+    scale: Scale
+    lrs: tuple[float, ...]
+    seeds: tuple[int, ...]
+    only: dict[str, list[str]]
+
+    @property
+    def commands(self) -> list[str]:
+        """The step sizes are compared on the first seed; the other seeds are run with the one that won, the first."""
+        chosen = " ".join(f"{key}={_listed(values)}" for key, values in self.only.items())
+        command = f"gossamer paper {self.table} --scale {self.scale} --only {chosen} --runs results/runs"
+        commands = [f"{command} --lrs {_listed(self.lrs)} --seeds {self.seeds[0]}"]
+        if len(self.seeds) > 1:
+            commands.append(f"{command} --lrs {self.lrs[0]:g} --seeds {_listed(self.seeds[1:])}")
+        return commands
+
+    def plan(self) -> tuple[Recipe, Plan]:
+        """What it compares, and all that belongs to it."""
+        grid = only(recipes.read(self.table, self.scale, lrs=self.lrs, seeds=self.seeds), self.only)
+        return recipes.about(self.table), plan(grid, self.scale, need_data=False)
+
+
+@dataclass(frozen=True)
+class SweepItem:
+    """A comparison that the paper does not have: NAME/sweep.toml."""
+
+    name: str
+    title: str
+
+    @property
+    def commands(self) -> list[str]:
+        """One sweep."""
+        return [f"gossamer sweep results/{self.name}/sweep.toml --out results/runs"]
+
+    def plan(self) -> tuple[Recipe, Plan]:
+        """What it compares, and all that belongs to it."""
+        grid = read_grid(HERE / self.name / "sweep.toml")
+        recipe = Recipe(self.name, self.title, "", table=None, panels=PANELS, average="")
+        return recipe, Plan([Planned(e, e) for e in grid.experiments], [])
+
+
+CIFAR = {"dataset": ["cifar-10"], "k": ["10", "4"]}
+BOTH = {**CIFAR, "dataset": ["fashion-mnist", "cifar-10"]}
+THREE = {"dataset": ["fashion-mnist"], "k": ["4"], "method": ["momentum-tracking", "dsgdm", "decentlam"]}
+ITEMS: list[PaperItem | SweepItem] = [
+    PaperItem("table2", "table2", "quick", (0.005, 0.001), (0, 1, 2), BOTH),
+    PaperItem("table2-full", "table2", "full", (0.005,), (0,), THREE),
+    PaperItem("table6", "table6", "quick", (0.005, 0.001), (0,), CIFAR),
+    SweepItem("relaysum", "RelaySum and RelaySumM with LeNet on CIFAR-10"),
+    PaperItem("table8", "table8", "quick", (0.005, 0.001), (0,), CIFAR),
+]
+
+
+def measured(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[str, Any]:
+    """What these runs say of an item."""
+    recipe, plan = item.plan()
+    cells = select(stored)
+    seconds = sorted(float(run.rows[-1]["seconds"]) for run in stored)
+    return {
+        "item": item.name,
+        "title": recipe.title,
+        "scale": getattr(item, "scale", "quick"),
+        "epochs": plan.experiments[0].epochs,
+        "commands": item.commands,
+        "runs": len(stored),
+        "seconds": {"median": round(median(seconds)), "longest": round(seconds[-1])} if seconds else None,
+        **judge(recipe, plan.planned, cells).to_json(),
+        "cells": [cell.to_dict() for cell in cells],
+    }
+
+
+def runs_of(item: PaperItem | SweepItem) -> list[StoredRun]:
+    """The runs of an item that are finished."""
+    _, plan = item.plan()
+    found = [StoredRun(RUNS / e.id) for e in plan.experiments if (RUNS / e.id / "done.json").exists()]
+    return [run for run in found if run.rows]
+
+
+def write_curves(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> None:
+    """NAME/DATASET-PARTITION.png: the test accuracy over the epochs, for each panel."""
+    panels: dict[str, list[StoredRun]] = {}
+    for run in stored:
+        e = run.experiment
+        panels.setdefault(f"{e.dataset}-{e.partition.rpartition(':')[2].replace('=', '')}", []).append(run)
+    for name, runs in panels.items():
+        with tempfile.TemporaryDirectory() as directory:
+            write_figures(runs, Path(directory), formats=("png",))
+            _write_small(Path(directory) / "accuracy.png", HERE / item.name / f"{name}.png")
+
+
+def publish_synthetic(made: Path) -> None:
+    """synthetic/: the levels, the curves at fewer points and digits, and both figures."""
+    told = json.loads((made / "measured.json").read_text(encoding="utf-8"))
+    for cell in told["cells"]:
+        points = list(zip(cell.pop("rounds"), cell.pop("curve"), strict=True))
+        cell["curve"] = [[r, float(f"{v:.4g}")] for r, v in points if r % (200 if r > 400 else 20) == 0]
+    cells = ",\n".join(json.dumps(cell) for cell in told.pop("cells"))
+    head = json.dumps({"command": "gossamer paper synthetic", **told}, indent=1)[:-2]
+    write_text(HERE / "synthetic" / "measured.json", f'{head},\n "cells": [\n{cells}\n]}}\n')
+    for name in ("long_run.png", "initial_phase.png"):
+        _write_small(made / name, HERE / "synthetic" / name)
+
+
+def _write_small(picture: Path, path: Path) -> None:
+    """A palette keeps a chart of a few colours at a third of its size, without a visible difference."""
+    image = Image.open(picture).convert("RGB")
+    image.thumbnail((1200, 1200))
+    with replacing(path) as temporary:
+        image.quantize(64).save(temporary, format="PNG", optimize=True)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ",".join(map(str, values))
+
+
+def main() -> int:
+    """Write or check."""
+    old = []
+    for item in ITEMS:
+        stored = runs_of(item)
+        path = HERE / item.name / "measured.json"
+        text = json.dumps(measured(item, stored), indent=1) + "\n"
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        old.append(path)
+        if "--check" not in sys.argv:
+            write_text(path, text)
+            write_curves(item, stored)
+    made = HERE.parent / "out" / "paper" / "synthetic"
+    if (made / "measured.json").exists() and "--check" not in sys.argv:
+        publish_synthetic(made)
+    if "--check" in sys.argv:
+        for path in old:
+            print(f"results/{path.relative_to(HERE)} is out of date; run: make results", file=sys.stderr)
+        return int(bool(old))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
