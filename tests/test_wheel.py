@@ -1,0 +1,69 @@
+"""The wheel: all that is needed to work without the source tree."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def call(*command, cwd, timeout=500):
+    # What the tests themselves import from must not help.
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from the source distribution, as for a release."""
+    here = tmp_path_factory.mktemp("build")
+    source = shutil.copytree(ROOT, here / "source", ignore=shutil.ignore_patterns(".*", "runs", "out", "site"))
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", here / "dist", source, cwd=here)
+    (found,) = (here / "dist").glob("*.whl")
+    return found
+
+
+def works_alone(python: Path, here: Path) -> None:
+    """Doctor and a small comparison, from another directory."""
+    where = call(python, "-c", "import gossamer; print(gossamer.__file__)", cwd=here)
+    assert Path(where.strip()).is_relative_to(here)
+    gossamer = python.parent / "gossamer"
+    assert "momentum-tracking" in call(gossamer, "doctor", cwd=here)
+    out = call(
+        gossamer, "compare", "--rounds", "3", "--batch-size", "32", "--methods", "dsgdm,momentum-tracking", cwd=here
+    )
+    assert "Momentum Tracking" in out
+    assert list(here.rglob("report.html"))
+
+
+@pytest.mark.timeout(600)
+def test_runs_without_the_source_tree(wheel, tmp_path):
+    # The dependencies are lent by this environment as a plain path, so that no .pth of it is read: gossamer itself
+    # comes from the wheel or not at all.
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    site = Path(
+        call(tmp_path / "env/bin/python", "-c", "import site; print(site.getsitepackages()[0])", cwd=tmp_path).strip()
+    )
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    call(sys.executable, "-m", "pip", "--python", tmp_path / "env/bin/python", "install", "--quiet", "--no-deps",
+         "--no-index", "--disable-pip-version-check", wheel, cwd=tmp_path)  # fmt: skip
+    works_alone(tmp_path / "env/bin/python", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_installs_into_a_clean_environment(wheel, tmp_path):
+    venv.create(tmp_path / "env", with_pip=True)
+    call(tmp_path / "env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+         "-c", ROOT / "constraints.txt", f"{wheel}[report]", cwd=tmp_path, timeout=1500)  # fmt: skip
+    works_alone(tmp_path / "env/bin/python", tmp_path)
