@@ -35,8 +35,9 @@ lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## every benchmark: ratios measured side by side
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(STAMP) ## every benchmark: ratios measured side by side, recorded in results/benchmarks
+	@missed=0; for script in benchmarks/[a-z]*.py; do echo "== $$script"; \
+	  $(BIN)/python $$script --json results/benchmarks/$$(basename $$script .py).json || missed=1; done; exit $$missed
 
 docs: $(STAMP) ## the documentation in site/: regenerate what comes from the code, build strictly, check links
 	$(BIN)/python docs/generate.py
@@ -44,10 +45,14 @@ docs: $(STAMP) ## the documentation in site/: regenerate what comes from the cod
 	$(BIN)/python docs/check_site.py
 	@echo "open site/index.html"
 
+results: $(STAMP) ## the tables and figures of results/ and of the documentation, from the stored runs
+	$(BIN)/python results/publish.py
+	$(BIN)/python docs/generate.py
+
 figures: $(STAMP) ## make the figures of the documentation anew (minutes)
 	$(BIN)/python docs/figures.py
 
 clean: ## remove the environment and everything generated
 	rm -rf $(VENV) out runs site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 
-.PHONY: help setup demo test coverage test-slow lint bench docs figures clean
+.PHONY: help setup demo test coverage test-slow lint bench docs results figures clean

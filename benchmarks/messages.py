@@ -1,6 +1,6 @@
 """What one fused message saves: processor time in communication calls, against one message per tensor.
 
-    python benchmarks/messages.py [--rounds 40]
+    python benchmarks/messages.py [--rounds 40] [--json FILE]
 
 Four processes on a ring exchange two vectors per round over gloo, as Momentum Tracking does, and sleep meanwhile.
 The field's way is one isend and one irecv per tensor and neighbour; ours is one message per neighbour. Both sides take
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from _measurements import Measurement, finish, options_of
 from torch import Tensor
 
 from gossamer import models, topology
@@ -164,27 +165,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40, help="rounds in which both sides take turns")
     parser.add_argument("--node", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = options_of(parser)
     if options.node:
         node(options.node)
         return 0
     print(f"two vectors to two neighbours, {NODES} processes, processor time in ms, medians of {options.rounds}")
     head = f"{'model':<32}{'tensors':>8}{'numbers':>11}"
     print(f"{head}  {'what':<22}{'per tensor':>11}{'fused':>9}{'ratio':>8}{'limit':>9}")
-    missed = False
+    measurements = []
     for name in CASES:
         answer = measure(name, options.rounds)
         head = f"{name:<32}{answer['tensors']:>8}{answer['numbers']:>11,}"
-        for what, plain, ours in zip(
-            ("calls", "with copies and sums", "whole process"), *answer["medians"], strict=True
-        ):
-            ratio, end = plain / ours, ""
-            if what == "calls":
-                missed |= ratio < LIMIT
-                end = f"  >={LIMIT:>5.2f}  {'met' if ratio >= LIMIT else 'missed'}"
-            print(f"{head:<51}  {what:<22}{1e3 * plain:>11.2f}{1e3 * ours:>9.2f}{ratio:>8.2f}{end}", flush=True)
+        for item, plain, fused in zip(ITEMS, *answer["medians"], strict=True):
+            limit = LIMIT if item == "calls" else None
+            row = [
+                Measurement(f"{item}, per tensor", 1e3 * plain, "ms", case=name),
+                Measurement(f"{item}, fused", 1e3 * fused, "ms", case=name),
+                Measurement(f"{item}, per tensor over fused", plain / fused, limit=limit, at_most=False, case=name),
+            ]
+            measurements += row
+            plain_ms, fused_ms, ratio = (m.value for m in row)
+            print(
+                f"{head:<51}  {item:<22}{plain_ms:>11.2f}{fused_ms:>9.2f}{ratio:>8.2f}  {row[-1].judgement}".rstrip(),
+                flush=True,
+            )
             head = ""
-    return int(missed)
+    return finish(measurements, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What an optimizer costs besides the wire: step() against torch.optim.SGD, side by side in one run.
 
-    python benchmarks/optimizer_step.py [--repeats 15]
+    python benchmarks/optimizer_step.py [--repeats 15] [--json FILE]
 
 LeNet, one thread, a node of a ring of four. The wire is replaced by a message that is ready at once; all else is what
 happens on real nodes: reading gradients, the update, filling the send buffer and its header, writing parameters. The
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from _measurements import Measurement, finish, options_of
 from torch import Tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -92,14 +93,14 @@ def lenet() -> list[torch.nn.Parameter]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15, help="interleaved repetitions; medians are compared")
-    repeats = parser.parse_args().repeats
+    options = options_of(parser)
     torch.set_num_threads(1)
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
     warnings.simplefilter("ignore")
     contract.DistributedNetwork = ReadyNetwork  # type: ignore[misc]
-    print(f"step() on LeNet, 44,470 parameters, float32, 1 thread, medians of {repeats}")
+    print(f"step() on LeNet, 44,470 parameters, float32, 1 thread, medians of {options.repeats}")
     print(f"{'optimizer':<20}{'weight decay':>14}{'SGD':>12}{'gossamer':>12}{'ratio':>8}{'limit':>7}{'with sum':>12}")
-    missed = False
+    measurements = []
     for make in (optim.MomentumTracking, optim.DSGDm):
         for decay in (0.0, 1e-3):
             optimizers = [torch.optim.SGD(lenet(), lr=1e-4, momentum=0.9, weight_decay=decay, foreach=True)]
@@ -107,14 +108,19 @@ def main() -> int:
                 ours = make(lenet(), lr=1e-4, momentum=0.9, weight_decay=decay, topology=topology.ring(4))
                 ours.network.with_sum = with_sum  # type: ignore[attr-defined]
                 optimizers.append(ours)
-            rows = [[seconds(o) for o in optimizers] for _ in range(repeats + 1)][1:]
-            ratio = median(ready / sgd for sgd, ready, _ in rows)
-            missed |= ratio > LIMIT
-            sgd, ready, summed = (f"{median(column) * 1e6:.1f} us" for column in zip(*rows, strict=True))
-            print(
-                f"{make.__name__:<20}{decay:>14g}{sgd:>12}{ready:>12}{ratio:>8.2f}{LIMIT:>7.2f}{summed:>12}", flush=True
-            )
-    return int(missed)
+            rows = [[seconds(o) for o in optimizers] for _ in range(options.repeats + 1)][1:]
+            case = f"{make.__name__}, weight decay {decay:g}"
+            times = [
+                Measurement(what, 1e3 * median(column), "ms", case=case)
+                for what, column in zip(("SGD", "step()", "step() with the sum"), zip(*rows, strict=True), strict=True)
+            ]
+            over = median(ready / sgd for sgd, ready, _ in rows)
+            ratio = Measurement("step() over SGD", over, limit=LIMIT, case=case)
+            measurements += [*times, ratio]
+            sgd, ready, summed = (f"{1e3 * m.value:>9.1f} us" for m in times)
+            columns = f"{sgd}{ready}{ratio.value:>8.2f}{ratio.limit:>7.2f}{summed}"
+            print(f"{make.__name__:<20}{decay:>14g}{columns}", flush=True)
+    return finish(measurements, options)
 
 
 if __name__ == "__main__":

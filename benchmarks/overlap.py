@@ -1,6 +1,6 @@
 """What overlap saves on a slow link: the time that nodes wait for messages, with and without it.
 
-    sudo python benchmarks/overlap.py [--rounds 50] [--only sleep,lenet]
+    sudo python benchmarks/overlap.py [--rounds 50] [--only sleep,lenet] [--json FILE]
 
 Every node is a process in a network namespace of its own, joined to the others by a link of 100 Mbit/s in each
 direction (tc tbf). First the transfer is measured: all nodes start at once and wait for the neighbours' messages, with
@@ -25,13 +25,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from _measurements import Measurement, finish, options_of
 from torch.nn import functional
 
 from gossamer import optim, topology
@@ -203,35 +204,40 @@ def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-def inside(rounds: int, only: list[str]) -> int:
+def inside(options: argparse.Namespace) -> int:
     """Measure all cases, in the private world."""
     Path("/run/netns").mkdir(exist_ok=True)
     command("mount -t tmpfs netns /run/netns")
-    cases = [case for name in only for case in CASES[name]]
+    cases = [case for name in options.only.split(",") for case in CASES[name]]
     build_world(max(case.nodes for case in cases))
-    print(f"LeNet's vectors, {size():,} numbers, links of {RATE}, medians of {rounds} rounds, worst node")
+    print(f"LeNet's vectors, {size():,} numbers, links of {RATE}, medians of {options.rounds} rounds, worst node")
     print(f"{'compute':<22}{'what':<48}{'measured':>10}{'limit':>9}")
-    missed = False
+    measurements = []
     for case in cases:
-        answers = measure(case, rounds)
+        answers = measure(case, options.rounds)
         one, two = answers[0]["transfers"]
         compute = answers[0]["compute"] / two
         tracking, rival = ([a[name] for a in answers] for name in ("MomentumTracking", "DSGDm"))
-        rounds_of = [max(a["round"] for a in side) for side in (tracking, rival)]
+        ours, theirs = (max(a["round"] for a in side) for side in (tracking, rival))
+        waits = max(a["wait"] for a in tracking) / two, min(a["wait"] for a in rival) / one
         rows = [
-            ("compute over transfer of two vectors", compute, ">=", LEAST),
-            ("Momentum Tracking: waiting over transfer", max(a["wait"] for a in tracking) / two, "<=", WAIT),
-            ("DSGDm: waiting over transfer of one vector", min(a["wait"] for a in rival) / one, ">=", ALL),
-            ("round of Momentum Tracking over one of DSGDm", rounds_of[0] / rounds_of[1], "<", SHORTER),
+            Measurement("transfer of one vector", 1e3 * one, "ms"),
+            Measurement("transfer of two vectors", 1e3 * two, "ms"),
+            Measurement("round of Momentum Tracking", 1e3 * ours, "ms"),
+            Measurement("round of DSGDm", 1e3 * theirs, "ms"),
+            Measurement("compute over transfer of two vectors", compute, limit=LEAST, at_most=False),
+            Measurement("Momentum Tracking: waiting over transfer", waits[0], limit=WAIT),
+            Measurement("DSGDm: waiting over transfer of one vector", waits[1], limit=ALL, at_most=False),
+            Measurement("round of Momentum Tracking over one of DSGDm", ours / theirs, limit=SHORTER, strict=True),
         ]
-        print(f"{case.title:<22}{'transfer of one vector, of two':<48}{1e3 * one:>7.1f} ms{1e3 * two:>7.1f} ms")
-        print(f"{'':<22}{'round of Momentum Tracking, of DSGDm':<48}", end="")
-        print(f"{1e3 * rounds_of[0]:>7.1f} ms{1e3 * rounds_of[1]:>7.1f} ms")
-        for what, ratio, sign, limit in rows:
-            met = {">=": ratio >= limit, "<=": ratio <= limit, "<": ratio < limit}[sign]
-            missed |= not met
-            print(f"{'':<22}{what:<48}{ratio:>10.3f}{sign:>4}{limit:>5.2f}  {'met' if met else 'missed'}", flush=True)
-    return int(missed)
+        head = case.title
+        for m in rows:
+            measured = f"{m.value:>7.1f} ms" if m.unit == "ms" else f"{m.value:>10.3f}"
+            print(f"{head:<22}{m.what:<48}{measured}   {m.judgement}".rstrip(), flush=True)
+            head = ""
+        whole = f"{case.title}, {case.compute:g} transfers of computing"
+        measurements += [replace(m, case=whole) for m in rows]
+    return finish(measurements, options)
 
 
 def main() -> int:
@@ -240,12 +246,12 @@ def main() -> int:
     parser.add_argument("--only", default="sleep,lenet", help="cases to measure")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = options_of(parser)
     if options.node:
         node(options.node)
         return 0
-    if options.inside:
-        return inside(options.rounds, options.only.split(","))
+    if vars(options).pop("inside"):
+        return inside(options)
     lacking = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
     if os.name != "posix" or os.geteuid() != 0 or lacking:
         print(
@@ -258,6 +264,7 @@ def main() -> int:
     # one ends with this process, even when it is killed: nothing has to be removed.
     world = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     again = [sys.executable, __file__, "--inside", "--rounds", str(options.rounds), "--only", options.only]
+    again += ["--json", str(options.json)] if options.json else []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     process = subprocess.Popen([*world, *again], start_new_session=True, preexec_fn=end_with_parent)
     try:

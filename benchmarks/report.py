@@ -1,6 +1,6 @@
 """How long `gossamer report` takes for many stored runs, its page included.
 
-    python benchmarks/report.py [--runs 1000] [--evaluations 20]
+    python benchmarks/report.py [--runs 1000] [--evaluations 20] [--json FILE]
 
 One short training is made and stored again and again under other names: 6 methods, 3 step sizes, 3 seeds, as many
 settings as it takes. Limit: 20 s for 1,000 runs.
@@ -15,6 +15,8 @@ import time
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from _measurements import Measurement, finish, options_of
 
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import train
@@ -45,15 +47,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--evaluations", type=int, default=20, help="rows of figures per run")
-    arguments = parser.parse_args()
+    options = options_of(parser)
     with TemporaryDirectory() as place:
         runs, page = Path(place) / "runs", Path(place) / "report.html"
-        store(runs, arguments.runs, arguments.evaluations)
+        store(runs, options.runs, options.evaluations)
         began = time.perf_counter()
         subprocess.run([sys.executable, "-m", "gossamer", "report", str(runs), "-o", str(page)], check=True)
         seconds = time.perf_counter() - began
-        print(f"{arguments.runs} runs: {seconds:.1f} s, {page.stat().st_size / 1e6:.1f} MB (limit 20 s for 1,000)")
-    return int(seconds > 20 * max(1.0, arguments.runs / 1000))
+        limit = 20 * max(1.0, options.runs / 1000)
+        took = Measurement(f"gossamer report, {options.runs:,} runs", seconds, "s", limit)
+        print(f"{took.what}: {took.value:.1f} s (limit {took.limit:g}), {page.stat().st_size / 1e6:.1f} MB")
+    return finish([took], options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the contract costs: a Momentum Tracking round against the bare in-place recursion, side by side in one run.
 
-    python benchmarks/rounds.py [--repeats 9]
+    python benchmarks/rounds.py [--repeats 9] [--json FILE]
 
 Both sides do the same arithmetic on preallocated buffers and mix in the same way; the difference is the method, the
 state and the network around it. The bare round is written out below. Limits: 1.5x, 1.15x and 1.15x.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from statistics import median
 
 import torch
+from _measurements import Measurement, finish, options_of
 from torch import Tensor
 
 from gossamer import MomentumTracking, topology
@@ -85,27 +86,31 @@ def seconds(one: Callable[[], None], count: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=9, help="interleaved repetitions; medians are compared")
-    repeats = parser.parse_args().repeats
+    options = options_of(parser)
     cases = [
         ("ring", topology.ring(25), 50, 2000, 1.5),
         ("ring", topology.ring(8), 62_050, 100, 1.15),
         ("random-regular:4", topology.random_regular(1024, 4), 44_470, 1, 1.15),
     ]
-    print(f"one Momentum Tracking round, float32, {torch.get_num_threads()} threads, medians of {repeats}")
+    print(f"one Momentum Tracking round, float32, {torch.get_num_threads()} threads, medians of {options.repeats}")
     print(f"{'graph':<18}{'N':>6}{'d':>8}{'gossamer':>14}{'bare':>14}{'ratio':>8}{'limit':>7}")
-    missed = False
+    measurements = []
     for name, graph, dim, count, limit in cases:
         ours, bare = gossamer_round(graph, dim), bare_round(graph, dim)
         seconds(ours, count), seconds(bare, count)
-        pairs = [(seconds(ours, count), seconds(bare, count)) for _ in range(repeats)]
-        ratio = median(a / b for a, b in pairs)
-        missed |= ratio > limit
-        mine, theirs = (median(p[k] for p in pairs) for k in (0, 1))
-        print(
-            f"{name:<18}{graph.n:>6}{dim:>8}{mine * 1e6:>11.1f} us{theirs * 1e6:>11.1f} us{ratio:>8.2f}{limit:>7.2f}",
-            flush=True,
-        )
-    return int(missed)
+        pairs = [(seconds(ours, count), seconds(bare, count)) for _ in range(options.repeats)]
+        mine, theirs = (1e3 * median(p[k] for p in pairs) for k in (0, 1))
+        over = median(a / b for a, b in pairs)
+        case = f"{name}, N = {graph.n}, d = {dim:,}"
+        ours_ms, bare_ms, ratio = row = [
+            Measurement("a round", mine, "ms", case=case),
+            Measurement("a bare round", theirs, "ms", case=case),
+            Measurement("a round over a bare one", over, limit=limit, case=case),
+        ]
+        measurements += row
+        times = "".join(f"{1e3 * m.value:>11.1f} us" for m in (ours_ms, bare_ms))
+        print(f"{name:<18}{graph.n:>6}{dim:>8}{times}{ratio.value:>8.2f}{ratio.limit:>7.2f}", flush=True)
+    return finish(measurements, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The simulator against plain training, and against one process per node.
 
-    python benchmarks/simulator.py [--rounds 30] [--only a,b,...]
+    python benchmarks/simulator.py [--rounds 30] [--only a,b,...] [--json FILE]
 
 (a)-(e) compare one simulated Momentum Tracking round of N nodes with one plain training step of a single model
 (forward, backward, SGD with momentum) over the same N * batch samples. The plain step runs in a process of its own
@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from _measurements import Measurement, finish, options_of
 from torch import nn
 from torch.nn import functional
 
@@ -333,39 +334,40 @@ def main() -> int:
     parser.add_argument("--only", default="a,b,c,d,e,f,g,h,i", help="items to measure")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--argument", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = options_of(parser)
     if options.role:
         serve(ROLES[options.role](options.argument))
         return 0
     print(f"{'':<4}{'what':<44}{'ratio':>8}{'limit':>8}")
-    missed = False
+    measurements = []
 
-    def show(item: str, what: str, ratio: float, limit: float, at_least: bool = False) -> None:
-        nonlocal missed
-        bad = ratio < limit if at_least else ratio > limit
-        missed |= bad
-        sign = "≥" if at_least else "≤"
-        print(f"({item}) {what:<44}{ratio:>8.2f}  {sign}{limit:>5.2f}{'  missed' if bad else ''}", flush=True)
+    def show(measurement: Measurement) -> None:
+        measurements.append(measurement)
+        print(f"{measurement.what:<48}{measurement.value:>8.2f}  {measurement.judgement}", flush=True)
 
     wanted = options.only.split(",")
     for item, case in CASES.items():
         if item in wanted:
             rounds = max(5, options.rounds // 6) if case.nodes > 100 else options.rounds
-            show(item, f"{case.title}, N={case.nodes}, batch {case.batch}", compare(case, rounds), case.limit)
+            what = f"({item}) {case.title}, N={case.nodes}, batch {case.batch}"
+            show(Measurement(what, compare(case, rounds), limit=case.limit))
     if "i" in wanted:
-        show("i", "data and augmentation, share of a LeNet round", data_share(options.rounds), 0.15)
+        share = data_share(options.rounds)
+        show(Measurement("(i) data and augmentation, share of a LeNet round", share, "share", 0.15))
     if "f" in wanted:
         child = Child("memory", "")
         answer = child.ask()
         child.close()
-        show("f", "memory at N=1024 over what it must hold", answer["grown"] / answer["needed"], 1.2)
+        over = answer["grown"] / answer["needed"]
+        show(Measurement("(f) memory at N=1024 over what it must hold", over, limit=1.2))
     if "g" in wanted:
-        show("g", "cost per node-round, N=1024 over N=8, batch 16", cost_per_node_round(options.rounds), 1.3)
+        cost = cost_per_node_round(options.rounds)
+        show(Measurement("(g) cost per node-round, N=1024 over N=8, batch 16", cost, limit=1.3))
     if "h" in wanted:
         faster, smaller = against_processes(options.rounds)
-        show("h", "8 processes over gloo: time over ours", faster, 1.4, at_least=True)
-        show("h", "8 processes over gloo: memory over ours", smaller, 5.0, at_least=True)
-    return int(missed)
+        show(Measurement("(h) 8 processes over gloo: time over ours", faster, limit=1.4, at_most=False))
+        show(Measurement("(h) 8 processes over gloo: memory over ours", smaller, limit=5.0, at_most=False))
+    return finish(measurements, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What it costs to start: `import gossamer` beyond importing torch, and `gossamer --help`.
 
-    python benchmarks/startup.py [--repeats 9]
+    python benchmarks/startup.py [--repeats 9] [--json FILE]
 
 Every measurement is a fresh interpreter; they take turns, and medians are shown. Limits: 100 ms and 350 ms.
 """
@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from statistics import median
+
+from _measurements import Measurement, finish, options_of
 
 COMMANDS = {
     "torch": ["-c", "import torch"],
@@ -27,13 +29,17 @@ def seconds(arguments: list[str]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=9, help="interleaved repetitions; medians are shown")
-    repeats = parser.parse_args().repeats
-    times = [{name: seconds(arguments) for name, arguments in COMMANDS.items()} for _ in range(repeats)]
-    middle = {name: median(t[name] for t in times) for name in COMMANDS}
+    options = options_of(parser)
+    times = [{name: seconds(arguments) for name, arguments in COMMANDS.items()} for _ in range(options.repeats)]
     beyond = median(t["torch and gossamer"] - t["torch"] for t in times)
-    print(f"import gossamer beyond torch: {1e3 * beyond:.0f} ms (limit 100)")
-    print(f"gossamer --help: {1e3 * middle['gossamer --help']:.0f} ms (limit 350)")
-    return int(beyond > 0.1 or middle["gossamer --help"] > 0.35)
+    shown = median(t["gossamer --help"] for t in times)
+    measurements = [
+        Measurement("import gossamer beyond torch", 1e3 * beyond, "ms", 100),
+        Measurement("gossamer --help", 1e3 * shown, "ms", 350),
+    ]
+    for m in measurements:
+        print(f"{m.what}: {m.value:.0f} ms (limit {m.limit:.0f})")
+    return finish(measurements, options)
 
 
 if __name__ == "__main__":

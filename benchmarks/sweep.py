@@ -1,6 +1,6 @@
 """What a sweep costs besides training: 200 tiny runs with 2 jobs.
 
-    python benchmarks/sweep.py [--runs 200] [--jobs 2] [--rounds 30]
+    python benchmarks/sweep.py [--runs 200] [--jobs 2] [--rounds 30] [--json FILE]
 
 Outside training = 1 - (sum of the runs' own training seconds) / (jobs x wall-clock seconds of the whole sweep): it
 holds starting the jobs, claiming, reading and dealing out data, marking, and waiting for the last one. Limit: 15 %.
@@ -10,6 +10,8 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+
+from _measurements import Measurement, finish, options_of
 
 from gossamer.experiments.grid import Grid
 from gossamer.experiments.store import StoredRun
@@ -24,7 +26,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=30, help="length of each run on the 1,797 digits")
-    options = parser.parse_args()
+    options = options_of(parser)
     grid = Grid.from_dict(
         {
             "method": ["dsgdm", "momentum-tracking"],
@@ -43,11 +45,14 @@ def main() -> int:
         outcomes = [StoredRun(Path(folder) / e.id).outcome or {} for e in experiments]
     training = sum(o["seconds"] for o in outcomes)
     outside = 1 - training / (options.jobs * outcome.seconds)
+    per_run = Measurement("training per run", training / len(experiments), "s")
+    beside = Measurement("outside training", outside, "share", LIMIT)
+    done = Measurement("runs done", outcome.done / len(experiments), "share", 1.0, at_most=False)
     print(
-        f"{outcome.sentence}, {options.jobs} jobs: {training / len(experiments):.2f} s of training per run, "
-        f"{100 * outside:.1f} % outside training (limit {100 * LIMIT:.0f})"
+        f"{outcome.sentence}, {options.jobs} jobs: {per_run.value:.2f} s of training per run, "
+        f"{100 * beside.value:.1f} % {beside.what} (limit {100 * beside.limit:.0f})"
     )
-    return int(outside > LIMIT or outcome.done != len(experiments))
+    return finish([per_run, beside, done], options)
 
 
 if __name__ == "__main__":

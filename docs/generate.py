@@ -17,13 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results"
 sys.path.insert(0, str(HERE / "making"))
 
+import benchmark_blocks  # noqa: E402
 import error_sentences  # noqa: E402
 import graph_blocks  # noqa: E402
 import measured_blocks  # noqa: E402
 import method_blocks  # noqa: E402
 import reference_blocks  # noqa: E402
+import result_blocks  # noqa: E402
 
 from gossamer.files import write_text  # noqa: E402
 
@@ -38,6 +41,10 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "package": reference_blocks.package,
     "error": error_sentences.sentence,
     "measured": measured_blocks.measured,
+    "result": result_blocks.result,
+    "overview": result_blocks.overview,
+    "synthetic": result_blocks.synthetic,
+    "benchmarks": benchmark_blocks.benchmarks,
 }
 BLOCK = re.compile(r"(<!-- made from the code: (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -54,7 +61,7 @@ def filled(page: str) -> str:
 
 def files() -> dict[Path, str]:
     """Every file that comes from the code, and what it must hold."""
-    pages = {path: path.read_text(encoding="utf-8") for path in sorted(HERE.rglob("*.md"))}
+    pages = {path: path.read_text(encoding="utf-8") for path in [*sorted(HERE.rglob("*.md")), RESULTS / "README.md"]}
     made = {path: filled(text) for path, text in pages.items() if BLOCK.search(text)}
     return made | {HERE / "topologies" / name: svg for name, svg in graph_blocks.drawings().items()}
 

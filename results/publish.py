@@ -13,17 +13,15 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from PIL import Image
 
 from gossamer.experiments.grid import read_grid
 from gossamer.experiments.paper import recipes
+from gossamer.experiments.paper.measurement import measure
 from gossamer.experiments.paper.plan import Plan, Planned, only, plan
 from gossamer.experiments.paper.recipes import Recipe, Scale
-from gossamer.experiments.paper.verdict import judge
-from gossamer.experiments.selection import select
 from gossamer.experiments.store import StoredRun
 from gossamer.files import replacing, write_text
 from gossamer.report import write_figures
@@ -93,20 +91,8 @@ ITEMS: list[PaperItem | SweepItem] = [
 
 def measured(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[str, Any]:
     """What these runs say of an item."""
-    recipe, plan = item.plan()
-    cells = select(stored)
-    seconds = sorted(float(run.rows[-1]["seconds"]) for run in stored)
-    return {
-        "item": item.name,
-        "title": recipe.title,
-        "scale": getattr(item, "scale", "quick"),
-        "epochs": plan.experiments[0].epochs,
-        "commands": item.commands,
-        "runs": len(stored),
-        "seconds": {"median": round(median(seconds)), "longest": round(seconds[-1])} if seconds else None,
-        **judge(recipe, plan.planned, cells).to_json(),
-        "cells": [cell.to_dict() for cell in cells],
-    }
+    told = measure(*item.plan(), stored).to_json(getattr(item, "scale", "quick"), item.commands)
+    return {**told, "item": item.name}
 
 
 def runs_of(item: PaperItem | SweepItem) -> list[StoredRun]:

@@ -1,4 +1,4 @@
-"""Tables of what was measured, from the JSON that figures.py and the experiments wrote."""
+"""Tables of what was measured for the figures, from the JSON that figures.py wrote."""
 
 import json
 import statistics
@@ -8,12 +8,11 @@ from typing import Any
 from method_blocks import table
 
 FIGURES = Path(__file__).parents[1] / "figures"
-RESULTS = Path(__file__).parents[2] / "results"
 
 
 def measured(what: str) -> str:
     """The table called `what`."""
-    tables = {"nodes": nodes, "synthetic": synthetic, "digits": digits, "partitions": partitions, "results": results}
+    tables = {"nodes": nodes, "synthetic": synthetic, "digits": digits, "partitions": partitions}
     return tables[what]()
 
 
@@ -78,27 +77,6 @@ def partitions() -> str:
         for spec, p in _read("partitions").items()
     ]
     return table(["partition", "smallest node", "largest node", "mean label distance"], rows)
-
-
-def results() -> str:
-    """What `gossamer paper` has measured: every measured.json that is kept in results/."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.rglob("*.json"))]
-    measured = [told for told in found if isinstance(told, dict) and "cells" in told and "item" in told]
-    if not measured:
-        return "(No runs at this scale are kept in `results/` yet; `gossamer paper table2` makes them.)"
-    return "\n\n".join(_result(told) for told in measured)
-
-
-def _result(told: dict[str, Any]) -> str:
-    """One item of the paper: a row per method and setting."""
-    rows = []
-    for cell in told["cells"]:
-        e = cell["experiment"]
-        if cell["accuracy"] is not None:
-            mean = f"{100 * cell['accuracy']:.1f}" + (f" ± {100 * cell['std']:.1f}" if cell["std"] is not None else "")
-            rows.append([cell["label"], e["dataset"], e["partition"], e["topology"], mean, f"{cell['lr']:g}"])
-    head = ["method", "dataset", "partition", "graph", "test accuracy", "step size"]
-    return f"**{told['title']}**, scale {told['scale']} (`{told['command']}`):\n\n{table(head, rows)}"
 
 
 def _read(name: str) -> dict[str, Any]:

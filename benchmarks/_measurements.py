@@ -1,0 +1,100 @@
+"""What all benchmarks share: measurements with their limits, and the option `--json FILE` that records them.
+
+A script adds its own options to a parser, reads them with `options_of`, prints its table from the measurements as they
+come, and ends with `finish`.
+"""
+
+import json
+import shlex
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gossamer.errors import GossamerError
+from gossamer.files import check_writable, write_text
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A number and its limit, if it has one: value ≤ limit, or value ≥ limit if not `at_most`.
+
+    `strict` is for limits that must not be reached either. `case` is what was measured on, for scripts with several.
+    """
+
+    what: str
+    value: float
+    unit: Literal["ratio", "s", "ms", "share"] = "ratio"
+    limit: float | None = None
+    at_most: bool = True
+    strict: bool = False
+    case: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the value keeps to the limit; None without a limit."""
+        if self.limit is None:
+            return None
+        if self.value == self.limit:
+            return not self.strict
+        return self.value < self.limit if self.at_most else self.value > self.limit
+
+    @property
+    def judgement(self) -> str:
+        """The limit and the verdict as they end a line, '≤ 1.15  met'; nothing without a limit."""
+        if self.limit is None:
+            return ""
+        sign = ("<" if self.at_most else ">") if self.strict else ("≤" if self.at_most else "≥")
+        return f"{sign} {self.limit:.2f}  {'met' if self.met else 'missed'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """What the record says of it."""
+        return {
+            "what": f"{self.case}: {self.what}" if self.case else self.what,
+            "value": self.value,
+            "unit": self.unit,
+            "limit": self.limit,
+            "at_most": self.at_most,
+            "met": self.met,
+        }
+
+
+def options_of(parser: ArgumentParser) -> Namespace:
+    """The options of the command line, `--json` among them, refused at once if its file cannot be written."""
+    parser.add_argument("--json", type=_place, metavar="FILE", help="record what was measured, as JSON")
+    return parser.parse_args()
+
+
+def finish(measurements: Iterable[Measurement], options: Namespace) -> int:
+    """Record the measurements if the options ask for it; the exit code: 1 if a limit was missed."""
+    measurements = list(measurements)
+    if options.json:
+        # Not before: the versions come from torch, and importing it is what startup.py measures in other processes.
+        from gossamer.experiments.environment import environment
+
+        name = Path(sys.argv[0]).stem
+        record = {
+            "benchmark": name,
+            "command": _command(name, options),
+            "measurements": [m.to_json() for m in measurements],
+            "environment": environment(),
+        }
+        write_text(options.json, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return int(any(m.met is False for m in measurements))
+
+
+def _command(name: str, options: Namespace) -> str:
+    """The line that measures this again: every setting, also those left at their defaults, but not where to write."""
+    settings = {key: value for key, value in vars(options).items() if value and key != "json"}
+    words = [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    return shlex.join(["python", f"benchmarks/{name}.py", *words])
+
+
+def _place(text: str) -> Path:
+    try:
+        check_writable(Path(text))
+    except GossamerError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return Path(text)
