@@ -94,8 +94,8 @@ class Envelopes:
         outgoing = [Message(form.shapes, form.dtype, form.device) for _ in range(form.outgoing)]
         own = (
             outgoing[0].vectors
-            if form.exact is None and outgoing
-            else [torch.empty(shape, dtype=form.exact or form.dtype, device=form.device) for shape in form.shapes]
+            if form.exact is None
+            else [torch.empty(shape, dtype=form.exact, device=form.device) for shape in form.shapes]
         )
         return Envelope(form, outgoing, own)
 
@@ -112,5 +112,4 @@ class Envelopes:
     def give_back(self, envelope: Envelope, received: Iterable[Message]) -> None:
         """All has been read. What came in is free; what is sent may still be under way."""
         self.idle[envelope.form].append(envelope)
-        if received:
-            self._received[envelope.form].extend(received)
+        self._received[envelope.form].extend(received)

@@ -13,6 +13,8 @@ from gossamer.errors import GossamerError
 
 log = logging.getLogger("gossamer")
 
+TIMEOUT = 1800.0
+"""Seconds until a silent peer is given up: long, because a site may be validating."""
 SLOW = 30.0
 """Seconds of waiting after which a log line names the peer."""
 _POLL = 0.5

@@ -5,7 +5,7 @@ optimizer = gossamer.optim.MomentumTracking(model.parameters(), lr=0.05, momentu
 
 from gossamer.optim.averaging import average_, averaged
 from gossamer.optim.checkpointing import Checkpoints
-from gossamer.optim.contract import DecentralizedOptimizer, Options
+from gossamer.optim.contract import DecentralizedOptimizer
 from gossamer.optim.equal_rounds import rounds
 from gossamer.optim.optimizers import (
     D2,
@@ -22,6 +22,7 @@ from gossamer.optim.optimizers import (
     RelaySumM,
     optimizer_of,
 )
+from gossamer.optim.options import Options
 
 ALL = (
     DSGD,

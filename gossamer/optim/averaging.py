@@ -26,6 +26,10 @@ def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
     Parameters and floating-point buffers (BatchNorm's running statistics) are averaged; other buffers stay. Training
     goes on from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
     are those of the model's optimizer or, without one, of `group`.
+
+    >>> model = nn.Linear(2, 1)
+    >>> average_(model) is model
+    True
     """
     optimizers = _optimizers(model)
     _average(model, _network(optimizers, group))

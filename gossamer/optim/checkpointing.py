@@ -42,12 +42,19 @@ class Stateful(Protocol):
 class Checkpoints:
     """The checkpoints of this node, in `<directory>/node-<name>/round-<round>.ckpt`.
 
-    `rounds` goes on where all nodes can, saves on the way and stops when somebody asks for it:
+    `rounds` goes on where all nodes can, saves on the way and stops when somebody asks for it; started a second time,
+    the loop below finds nothing left to do:
 
-        saver = gossamer.Checkpoints("checkpoints", model, optimizer, every=100, extra={"scheduler": scheduler})
-        for r in saver.rounds(1000):
-            ...
-            optimizer.step()
+    >>> from gossamer.optim import MomentumTracking
+    >>> model = nn.Linear(2, 1)
+    >>> optimizer = MomentumTracking(model.parameters(), lr=0.05, topology="ring")
+    >>> saver = Checkpoints("checkpoints", model, optimizer, every=100)
+    >>> for r in saver.rounds(3):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 2)).sum().backward()
+    ...     optimizer.step()
+    >>> list(saver.rounds(3))
+    []
 
     A loop of another shape calls `resume()` before it, `step()` after every `optimizer.step()`, and `close()` after it.
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Unpack
 from gossamer import methods
 from gossamer.errors import GossamerError
 from gossamer.methods import Method
-from gossamer.optim.contract import DecentralizedOptimizer, Options
+from gossamer.optim.contract import DecentralizedOptimizer
+from gossamer.optim.options import Options
 
 Params = Iterable[Any]
 
@@ -38,19 +39,40 @@ class _Nesterov(DecentralizedOptimizer):
 
 
 class DSGD(_Plain):
-    """Decentralized SGD: X <- W (X - lr G)."""
+    """Decentralized SGD: X <- W (X - lr G).
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = DSGD(model.parameters(), lr=0.05, weight_decay=1e-3, topology="ring")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.DSGD
 
 
 class DSGDm(_Nesterov):
-    """Decentralized SGD with local momentum: U <- momentum U + G;  X <- W (X - lr U)."""
+    """Decentralized SGD with local momentum: U <- momentum U + G;  X <- W (X - lr U).
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = DSGDm(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, topology="torus")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.DSGDm
 
 
 class QGDSGDm(DecentralizedOptimizer):
-    """Quasi-global momentum; `mu` is the weight of the old momentum, by default `momentum`."""
+    """Quasi-global momentum; `mu` is the weight of the old momentum, by default `momentum`.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = QGDSGDm(model.parameters(), lr=0.05, momentum=0.9, mu=0.8, topology="one-peer-exponential")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.QGDSGDm
 
@@ -61,13 +83,27 @@ class QGDSGDm(DecentralizedOptimizer):
 
 
 class DecentLaM(_Momentum):
-    """DecentLaM: momentum on the mixed descent direction. Needs a static graph."""
+    """DecentLaM: momentum on the mixed descent direction. Needs a static graph.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = DecentLaM(model.parameters(), lr=0.05, momentum=0.9, topology="exponential")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.DecentLaM
 
 
 class GradientTracking(DecentralizedOptimizer):
-    """Gradient Tracking: Momentum Tracking with momentum 0. `init` is "theorem" (one all-reduce) or "zero"."""
+    """Gradient Tracking: Momentum Tracking with momentum 0. `init` is "theorem" (one all-reduce) or "zero".
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = GradientTracking(model.parameters(), lr=0.05, init="zero", topology="ring")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.GradientTracking
 
@@ -104,13 +140,27 @@ class MomentumTracking(DecentralizedOptimizer):
 
 
 class ABm(_Momentum):
-    """ABm: gradient tracking with a heavy ball on x. Needs a static graph."""
+    """ABm: gradient tracking with a heavy ball on x. Needs a static graph.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = ABm(model.parameters(), lr=0.05, momentum=0.5, topology="ring")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.ABm
 
 
 class GTAdam(DecentralizedOptimizer):
-    """GTAdam: Adam (without bias correction) on the tracked gradient; `gmax` bounds its second moment."""
+    """GTAdam: Adam (without bias correction) on the tracked gradient; `gmax` bounds its second moment.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = GTAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.99), gmax=10.0, topology="ring")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.GTAdam
 
@@ -133,13 +183,27 @@ class GTAdam(DecentralizedOptimizer):
 
 
 class D2(_Plain):
-    """D^2. Needs a static symmetric graph whose eigenvalues lie above -1/3: even rings take weights="lazy"."""
+    """D^2. Needs a static symmetric graph whose eigenvalues lie above -1/3: even rings take weights="lazy".
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = D2(model.parameters(), lr=0.05, topology="exponential")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.D2
 
 
 class RelaySum(DecentralizedOptimizer):
-    """RelaySum (RelaySGD). Needs a static tree."""
+    """RelaySum (RelaySGD). Needs a static tree.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = RelaySum(model.parameters(), lr=0.05, topology="chain")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.RelaySum
 
@@ -150,7 +214,14 @@ class RelaySum(DecentralizedOptimizer):
 
 
 class RelaySumM(DecentralizedOptimizer):
-    """RelaySum with local momentum. Needs a static tree."""
+    """RelaySum with local momentum. Needs a static tree.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = RelaySumM(model.parameters(), lr=0.05, momentum=0.9, topology="balanced-tree")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.RelaySumM
 
@@ -168,7 +239,14 @@ class RelaySumM(DecentralizedOptimizer):
 
 
 class AllReduceSGDm(_Nesterov):
-    """SGD with momentum on the exact average gradient: the centralized yardstick. The graph plays no part."""
+    """SGD with momentum on the exact average gradient: the centralized yardstick. The graph plays no part.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = AllReduceSGDm(model.parameters(), lr=0.05, momentum=0.9)
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
 
     method = methods.AllReduceSGDm
 

@@ -21,8 +21,6 @@ ROOMS = [
     "gossamer.theory",
     "gossamer.topology",
 ]
-# The twelve optimizers are called alike: one of them shows it, and docs/real_nodes.md has the table of all.
-SHOWN_BY_ONE = {"gossamer.optim"}
 
 
 def public(room: str) -> dict[str, object]:
@@ -41,7 +39,7 @@ def test_public_names_are_explained(room):
     assert [name for name, value in public(room).items() if len(docstring(value)) < 10] == []
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if room not in SHOWN_BY_ONE])
+@pytest.mark.parametrize("room", ROOMS)
 def test_public_names_show_an_example(room):
     assert [name for name, value in public(room).items() if ">>>" not in docstring(value)] == []
 

@@ -1,0 +1,27 @@
+"""Which node of the graph this process is."""
+
+import os
+
+from gossamer.errors import GossamerError
+from gossamer.topology import Topology
+
+NODE_VARIABLE = "GOSSAMER_NODE"
+"""The environment variable that names this process's node where the program does not."""
+
+
+def own_id(topology: Topology, node: int | str | None, rank: int) -> int:
+    """The number of the node that the program, else the environment, else the rank says; labels count as names."""
+    if node is None and topology.n > 1:
+        given = os.environ.get(NODE_VARIABLE, "")
+        node = int(given) if given.isdecimal() else given or None
+    if node is None:
+        return rank
+    if isinstance(node, str):
+        labels = topology.labels or ()
+        if node not in labels:
+            known = ", ".join(labels) or "numbered"
+            raise GossamerError(f"The graph has no node called '{node}'; its nodes are {known}.")
+        return labels.index(node)
+    if not 0 <= node < topology.n:
+        raise GossamerError(f"node={node} does not exist: the graph has the nodes 0 to {topology.n - 1}.")
+    return node

@@ -1,0 +1,111 @@
+"""The meeting of all nodes before the first step, and whenever they have changed what they train."""
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.errors import GossamerError
+from gossamer.methods import Facts
+from gossamer.network import DistributedNetwork
+from gossamer.optim.bucket import Bucket
+from gossamer.optim.rules import COMMON, Rule
+
+_COUNTS = 64
+"""Bytes that a message may hold besides its vectors: RelaySum's counts."""
+
+
+class Meeting:
+    """Where the nodes make sure that they were started alike, make equal what starts, and learn the nodes' weights."""
+
+    def __init__(self, network: DistributedNetwork, method: Facts, node_weight: float | None) -> None:
+        if node_weight is not None and not node_weight > 0:
+            raise GossamerError(
+                f"node_weight is {node_weight!r}, but a node needs a weight above 0: say, its examples."
+            )
+        self._network, self._method, self._node_weight = network, method, node_weight
+        self._room: int | None = None
+        self.due = True
+        """Whether the nodes have to meet before the next step."""
+        self.scale = 1.0
+        """What this node's gradients are multiplied by: its weight over the mean weight, or 1 without weights."""
+
+    def hold(
+        self,
+        round: int,
+        facts: dict[str, str],
+        buckets: Sequence[Bucket],
+        rules: Sequence[Rule],
+        scale: float,
+        overflow: bool,
+    ) -> None:
+        """Compare the method, the round and `facts` with all nodes, and start the buckets that were born in `round`.
+
+        Where the nodes differ in x, that of node 0 wins. `scale` and `overflow` are GradScaler's, as in
+        `Bucket.load_gradients`.
+        """
+        self._announce(round, buckets)
+        starting = [(b, r) for b, r in zip(buckets, rules, strict=True) if b.born == round]
+        digests = []
+        for bucket, _ in starting:
+            bucket.read()
+            bucket.note()
+            bucket.load_gradients(scale, 0.0, overflow)
+            seen = _digest(bucket.grad) if bool(bucket.grad.any()) else ""
+            digests.append((_digest(bucket.x), seen))
+        told = self._network.join(
+            {"method": self._method.title, "round": round, **facts}, {"starting": digests, "weight": self._node_weight}
+        )
+        self._weigh([t["weight"] for t in told])
+        for k, (bucket, rule) in enumerate(starting):
+            if len({t["starting"][k][0] for t in told}) > 1:
+                self._network.broadcast(bucket.x)
+                bucket.write()
+            bucket.begin(rule.method)
+        gradients = {tuple(seen for _, seen in t["starting"]) for t in told}
+        if starting and self._network.n > 1 and len(gradients) == 1 and all(gradients.pop()):
+            warnings.warn(
+                "All nodes have the same first gradient to the bit: either they all read the same data, or something "
+                "(DistributedDataParallel over all nodes?) already averages their gradients.",
+                stacklevel=4,
+            )
+        self.due = False
+
+    def _announce(self, round: int, buckets: Sequence[Bucket]) -> None:
+        """Before all meetings but the first, tell the neighbours, who may expect an ordinary message instead."""
+        everyone = self._method.sends == "all-reduce"
+        if self._room is not None:
+            self._network.announce_change(round + self._method.overlaps, self._room, to_all=everyone)
+        longest = max((bucket.x.nbytes for bucket in buckets), default=0)
+        self._room = longest * (1 if self._method.sends == "all-reduce" else self._method.sends) + _COUNTS
+
+    def _weigh(self, weights: list[float | None]) -> None:
+        given = [w for w in weights if w is not None]
+        if given and len(given) < len(weights):
+            silent = [i for i, w in enumerate(weights) if w is None]
+            raise GossamerError(
+                f"Some nodes gave a node_weight, but {silent} did not; give it on all nodes or on none."
+            )
+        if self._node_weight is not None:
+            self.scale = self._node_weight * self._network.n / sum(given)
+
+
+def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """All in which the parameter groups of two nodes may not differ; `options` are the method's in every group."""
+    facts: dict[str, str] = {}
+    for number, (group, own) in enumerate(zip(groups, options, strict=True)):
+        where = f" of parameter group {number}" if len(groups) > 1 else ""
+        values = {**{name: float(group[name]) for name in COMMON}, **own}
+        facts |= {name + where: str(value) for name, value in values.items()}
+        names = group.get("param_names") or range(len(group["params"]))
+        for name, p in zip(names, group["params"], strict=True):
+            kind = "" if p.requires_grad else ", frozen"
+            facts[f"parameter {name}{where}"] = f"{list(p.shape)} {str(p.dtype).removeprefix('torch.')}{kind}"
+    return facts
+
+
+def _digest(vector: Tensor) -> str:
+    return hashlib.sha256(vector.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
