@@ -22,6 +22,7 @@ import gossamer as gs
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
 from gossamer.files import replacing, write_text
 from gossamer.problems import Quadratic
+from gossamer.report.partition_bars import draw_bars
 from gossamer.report.style import line_style
 from gossamer.topology import Topology
 
@@ -159,16 +160,12 @@ def partitions() -> tuple[Figure, dict[str, Any]]:
     specs = ("iid", "k-class:k=2", "shards:per_node=2", "dirichlet:alpha=0.1,min_size=20")
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     axes = figure.subplots(1, len(specs), sharey=True)
-    palette = matplotlib.colormaps["tab10"]
     told: dict[str, Any] = {}
     for ax, spec in zip(axes, specs, strict=True):
         dealt = data.split(gs.partition.get(spec, nodes=8)).partition
         told[spec] = {"sizes": dealt.sizes, "label_distance": round(dealt.label_distance, 4)}
-        bottom = torch.zeros(8)
-        for label, counts in enumerate(dealt.label_counts.T):
-            ax.bar(range(8), counts, bottom=bottom, color=palette(label), width=0.85)
-            bottom = bottom + counts
-        ax.set(title=spec.split(",")[0], xlabel="node")
+        draw_bars(ax, dealt.label_counts.tolist(), data.classes)
+        ax.set(title=spec.split(",")[0])
     axes[0].set_ylabel("samples, a colour per class")
     return figure, told
 

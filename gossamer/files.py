@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryFile
 
 from gossamer.errors import GossamerError
@@ -13,7 +14,7 @@ from gossamer.errors import GossamerError
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; what is written there takes the place of `path` when the block ends well."""
-    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    temporary = path.parent / f".{path.name}.{token_hex(8)}.tmp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

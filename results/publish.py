@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gossamer.report import write_figures
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
 PANELS = ("dataset", "partition")
+"""What is compared within, also where the paper's table has one dataset: panels are called "cifar-10, k = 4"."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class PaperItem:
     def plan(self) -> tuple[Recipe, Plan]:
         """What it compares, and all that belongs to it."""
         grid = only(recipes.read(self.table, self.scale, lrs=self.lrs, seeds=self.seeds), self.only)
-        return recipes.about(self.table), plan(grid, self.scale, need_data=False)
+        return replace(recipes.about(self.table), panels=PANELS), plan(grid, self.scale, need_data=False)
 
 
 @dataclass(frozen=True)

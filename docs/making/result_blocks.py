@@ -45,8 +45,8 @@ def synthetic() -> str:
     setting = told["config"]
     return (
         f"```sh\n{told['command']}\n```\n\nMean of |∇f(x̄)|² over the last quarter of {setting['rounds']:,} rounds; "
-        f"{setting['nodes']} nodes, d = {setting['dim']}, step size {setting['lr']:g}, β = {setting['beta']:g}, one draw, "
-        f"{seconds:.0f} s in all.\n\n{table(head, lines)}"
+        f"{setting['nodes']} nodes, d = {setting['dim']}, step size {setting['lr']:g}, β = {setting['beta']:g}, "
+        f"one draw, {seconds:.0f} s in all.\n\n{table(head, lines)}"
     )
 
 
@@ -72,7 +72,7 @@ def _panel(panel: dict[str, Any], name: str) -> str:
     if panel["ranking"]["pairs"]:
         sentence = panel["ranking"]["sentence"]
         parts.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    picture = f"{name}/{panel['title'].replace(', k = ', '-k').replace('k = ', 'cifar-10-k')}.png"
+    picture = f"{name}/{panel['title'].replace(', k = ', '-k')}.png"
     if (RESULTS / picture).exists():
         parts.append(f"![Test accuracy over the epochs, {panel['title']}]({picture})")
     return "\n\n".join(parts)

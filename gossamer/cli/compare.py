@@ -2,10 +2,10 @@
 
 import shlex
 import sys
-import traceback
 from pathlib import Path
 
-from gossamer.cli.flags import Given, Load, Settings
+from gossamer.cli.flags import Given, Load, Settings, numbers, words
+from gossamer.cli.whole import Whole
 
 PAPER_METHODS = "dsgd,dsgdm,gradient-tracking,qg-dsgdm,decentlam,momentum-tracking"
 
@@ -19,14 +19,15 @@ def compare(
     settings: Settings = Given(),  # noqa: B008 - immutable
     out: Path = Path("out/compare"),
     data_dir: Path | None = None,
-    workers: int | None = None,
+    workers: Whole | None = None,
     load: Load = (),
     json: bool = False,
 ) -> None:
     """Compare methods on the same data, graph and seeds; ends with the ranking and a report.
 
-    A comparison that was stopped goes on where it stopped. Methods that need another graph than the others are refused
-    with the remedy; `gossamer sweep` can give each its own.
+    A comparison that was stopped goes on where it stopped, and a method of your own that you have edited is trained
+    anew. Methods that need another graph than the others are refused with the remedy; `gossamer sweep` can give each
+    its own.
 
     Example: gossamer compare --methods dsgdm,momentum-tracking --partition k-class:k=2 --lr 0.1 --seeds 0,1,2
 
@@ -57,11 +58,10 @@ def compare(
     from gossamer.cli.show import print_json
     from gossamer.errors import GossamerError
     from gossamer.experiments.grid import Grid, read_grid
-    from gossamer.experiments.own_methods import describe, load_python
+    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import ranked, select
-    from gossamer.experiments.store import StoredRun
-    from gossamer.experiments.training import Execution, train
-    from gossamer.experiments.work import mark_failed
+    from gossamer.experiments.store import runs_of
+    from gossamer.experiments.sweep import run_sweep
     from gossamer.report import check_report, write_report
 
     if "method" in settings.given:
@@ -70,26 +70,20 @@ def compare(
         if several and one in settings.given:
             raise GossamerError(f"--{one} and --{one}s say the same thing twice; give one of them.")
     load_python(load)
-    axes = {**settings.given, "method": _words(methods)}
+    axes = {**settings.given, "method": words(methods)}
     if seeds:
-        axes["seed"] = _numbers("seeds", seeds)
+        axes["seed"] = numbers("seeds", seeds)
     if lrs:
-        axes["lr"] = _numbers("lrs", lrs)
+        axes["lr"] = numbers("lrs", lrs)
     grid = read_grid(file, **axes) if file else Grid.from_dict(axes)
     page = out / "report.html"
     check_report(page)
-    runs = []
+    place = out / "runs"
     with live_table(grid.experiments) as watch:
-        for experiment in grid.experiments:
-            execution = Execution(data_dir=data_dir, workers=workers, progress=False, callbacks=[watch(experiment)])
-            directory = out / "runs" / experiment.id
-            try:
-                train(experiment, directory, execution)
-            except GossamerError:
-                raise
-            except Exception as error:  # of a method of the user's own: the others are still worth comparing
-                mark_failed(directory, experiment, describe(error), traceback.format_exc())
-            runs.append(StoredRun(directory))
+        outcome = run_sweep(grid.experiments, place, data_dir=data_dir, workers=workers, load=load, on_row=watch)
+    runs = runs_of(grid.experiments, place)
+    if not any(run.rows for run in runs):
+        raise GossamerError(next(iter(outcome.reasons.values()), f"None of the runs in {place} can be read."))
     write_report(runs, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
     cells = select(runs)
     if json:
@@ -97,18 +91,5 @@ def compare(
         return
     print_ranking(cells)
     print(f"report: {page}")
-    if any(run.status == "failed" for run in runs):
+    if outcome.failed:
         raise SystemExit(1)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    from gossamer.errors import GossamerError
-
-    try:
-        return [float(word) for word in _words(text)]
-    except ValueError:
-        raise GossamerError(f"{name} must be numbers separated by commas, not '{text}'.") from None

@@ -20,6 +20,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
     """
     from gossamer.cli.show import print_json, print_table
     from gossamer.data import status
+    from gossamer.words import size
 
     rows = status(data_dir)
     if json:
@@ -29,7 +30,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
         [
             r.name,
             r.title,
-            str(r.folder) if r.folder else f"not here; gossamer data get {r.name} ({_size(r.download_size)})",
+            str(r.folder) if r.folder else f"not here; gossamer data get {r.name} ({size(r.download_size)})",
         ]
         for r in rows
     ]
@@ -67,7 +68,3 @@ def verify(name: str, *, data_dir: Path | None = None) -> None:
 
     location = check(name, data_dir)
     print(f"{name}: {len(location.files)} files in {location.folder} are the official ones")
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.0f} MB"

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 
 
@@ -25,3 +26,17 @@ Settings = Annotated[Given, Parameter(name="*")]
 
 Load = Annotated[tuple[Path, ...], Parameter(name="--load", negative=())]
 """Python files that define methods of one's own."""
+
+
+def words(text: str) -> list[str]:
+    """What stands between the commas of an option's value."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(name: str, text: str, kind: type[int] | type[float] = float) -> list[Any]:
+    """The numbers between the commas of the value of the option `name`."""
+    try:
+        return [kind(word) for word in words(text)]
+    except ValueError:
+        wanted = "whole numbers" if kind is int else "numbers"
+        raise GossamerError(f"{name} must be {wanted} separated by commas, not '{text}'.") from None

@@ -7,14 +7,14 @@ from typing import Any
 
 from gossamer.experiments.experiment import Experiment
 
-Watch = Callable[[Experiment], Callable[[dict[str, Any]], None]]
+Watch = Callable[[Experiment, dict[str, Any]], None]
 
 
 @contextmanager
 def live_table(experiments: Sequence[Experiment], shown: bool | None = None) -> Iterator[Watch]:
-    """One line per experiment. `watch(experiment)` is the callback that its training calls with each row of figures."""
+    """One line per experiment. `watch(experiment, row)` is to be called with the figures of each evaluation."""
     if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda experiment: lambda row: None
+        yield lambda experiment, row: None
         return
     from rich.console import Console
     from rich.live import Live
@@ -42,11 +42,8 @@ def live_table(experiments: Sequence[Experiment], shown: bool | None = None) -> 
 
     with Live(table(), console=Console(stderr=True, force_terminal=shown), transient=True, auto_refresh=False) as live:
 
-        def watch(experiment: Experiment) -> Callable[[dict[str, Any]], None]:
-            def note(row: dict[str, Any]) -> None:
-                newest[experiment.id] = row
-                live.update(table(), refresh=True)
-
-            return note
+        def watch(experiment: Experiment, row: dict[str, Any]) -> None:
+            newest[experiment.id] = row
+            live.update(table(), refresh=True)
 
         yield watch

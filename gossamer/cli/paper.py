@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from gossamer.cli.whole import Whole
+
 if TYPE_CHECKING:
     from gossamer.experiments.paper.plan import Plan
     from gossamer.experiments.paper.recipes import Recipe, Scale
@@ -85,7 +87,7 @@ def reproduce(
     seeds: str = "",
     out: Path | None = None,
     runs: Path | None = None,
-    jobs: int = 1,
+    jobs: Whole = 1,
     data_dir: Path | None = None,
     existing: bool = False,
     dry_run: bool = False,
@@ -149,9 +151,10 @@ def reproduce(
 def _plan(
     item: str, scale: "Scale", only: Sequence[str], lrs: str, seeds: str, data_dir: Path | None, need_data: bool
 ) -> "Plan":
+    from gossamer.cli.flags import numbers
     from gossamer.experiments.paper import plan, recipes
 
-    grid = recipes.read(item, scale, lrs=_numbers("lrs", lrs, float), seeds=_numbers("seeds", seeds, int))
+    grid = recipes.read(item, scale, lrs=numbers("lrs", lrs, float), seeds=numbers("seeds", seeds, int))
     wanted = _wanted(only)
     if wanted:
         grid = plan.only(grid, wanted)
@@ -181,42 +184,31 @@ def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None,
     return outcome.failed
 
 
-def _conclude(recipe: "Recipe", scale: str, plan: "Plan", out: Path, runs: Path, as_json: bool) -> None:
-    """Select, judge, write report and measured.json, print."""
+def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: Path, as_json: bool) -> None:
+    """Measure, write report and measured.json, print."""
     from gossamer.cli.show import print_json
     from gossamer.errors import GossamerError
     from gossamer.experiments.environment import environment
-    from gossamer.experiments.paper.verdict import judge
-    from gossamer.experiments.selection import select
-    from gossamer.experiments.store import StoredRun, write_json
+    from gossamer.experiments.paper.measurement import measure
+    from gossamer.experiments.store import runs_of, write_json
     from gossamer.report import write_figures, write_report
 
-    stored = [StoredRun(runs / e.id) for e in plan.experiments if (runs / e.id / "run.json").exists()]
+    stored = runs_of(plan.experiments, runs)
     if not any(run.rows for run in stored):
         reasons = [str(run.outcome["reason"]) for run in stored if run.outcome and "reason" in run.outcome]
         raise GossamerError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
-    cells = select(stored)
-    verdict = judge(recipe, plan.planned, cells)
+    found = measure(recipe, plan, stored)
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
     command = shlex.join(["gossamer", *sys.argv[1:]])
-    opening = _beside_the_paper(verdict, plan.notes)
+    opening = _beside_the_paper(found.verdict, plan.notes)
     report = write_report(stored, out / "report.html", title=title, command=command, opening=opening)
     figures = write_figures(stored, out / "figures") if recipe.name.startswith("figure") else []
-    measured = {
-        "item": recipe.name,
-        "title": recipe.title,
-        "scale": scale,
-        "notes": plan.notes,
-        "command": command,
-        **verdict.to_json(),
-        "cells": [cell.to_dict() for cell in cells],
-        "environment": environment(),
-    }
+    measured = {**found.to_json(scale, [command]), "notes": plan.notes, "environment": environment()}
     write_json(out / "measured.json", measured)
     if as_json:
         print_json(measured)
         return
-    _print_verdict(verdict, plan.notes)
+    _print_verdict(found.verdict, plan.notes)
     print(f"measured: {out / 'measured.json'}")
     if figures:
         print(f"figures: {out / 'figures'}{os.sep}")
@@ -232,7 +224,7 @@ def _beside_the_paper(verdict: "Verdict", notes: Sequence[str]) -> list[str]:
         sections += [
             paragraph(panel.title),
             table(HEAD, [_row(line) for line in panel.lines]),
-            paragraph(panel.ranking.sentence, note=True),
+            paragraph(panel.sentence, note=True),
         ]
     return sections + [paragraph(note, note=True) for note in [*notes, *verdict.warnings]]
 
@@ -252,25 +244,21 @@ def _print_panel(panel: "Panel") -> None:
 
     print(panel.title)
     print_table(HEAD, [_row(line) for line in panel.lines])
-    print(f"{panel.ranking.sentence}\n")
+    print(f"{panel.sentence}\n")
 
 
 def _row(line: "Line") -> list[str]:
-    measured = "diverged" if line.diverged else _accuracy(line.mean, line.std)
+    from gossamer.words import mean_std
+
+    measured = "diverged" if line.diverged else mean_std(line.mean, line.std)
     return [
         line.label,
         measured,
-        _accuracy(line.paper_mean, line.paper_std),
+        mean_std(line.paper_mean, line.paper_std),
         "–" if line.difference is None else f"{line.difference:+.1f}".replace("-", "−"),
         "–" if line.lr is None else f"{line.lr:g}",
         str(line.seeds),
     ]
-
-
-def _accuracy(mean: float | None, std: float | None) -> str:
-    if mean is None:
-        return "–"
-    return f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.2f}"
 
 
 def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
@@ -337,13 +325,3 @@ def _wanted(only: Sequence[str]) -> dict[str, list[str]]:
                 raise GossamerError(f"--only needs key=value, such as dataset=cifar-10 or k=4, not '{text}'.")
             wanted.setdefault(key, []).append(part)
     return wanted
-
-
-def _numbers(name: str, text: str, kind: type[Any]) -> list[Any]:
-    from gossamer.errors import GossamerError
-
-    try:
-        return [kind(word) for word in text.split(",") if word.strip()]
-    except ValueError:
-        wanted = "whole numbers" if kind is int else "numbers"
-        raise GossamerError(f"--{name} needs {wanted} separated by commas, not '{text}'.") from None

@@ -4,6 +4,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from gossamer.cli.show import print_table
+from gossamer.words import NONE, mean_std, percent, word
 
 if TYPE_CHECKING:
     from gossamer.experiments.selection import Cell
@@ -16,7 +17,7 @@ def print_ranking(cells: "list[Cell]") -> None:
 
     Methods are ranked among cells that agree in the axes of the grid; what a method brings with it is no axis.
     """
-    from gossamer.experiments.selection import ranked
+    from gossamer.experiments.selection import ONE_STEP_SIZE, ranked, seeds_note
 
     varying = [k for k in differing([c.experiment.to_dict() for c in cells]) if k not in ("method", "lr", "seed")]
     axes = [key for key in varying if any(len(values) > 1 for values in _by_method(cells, key).values())]
@@ -32,9 +33,12 @@ def print_ranking(cells: "list[Cell]") -> None:
     head = [*axes, "method", *own, "accuracy", "worst node", "averaged model", "step size", "seeds"]
     caption = "test accuracy: mean over nodes of each node's own model; step size: the best on validation data"
     print_table(head, rows, caption=caption, text=len(varying) + 1)
-    notes = [w for c in cells for w in c.warnings if len(c.candidates) > 1 or c.mean is None]
+    notes = [warning for cell in cells for warning in cell.warnings]
     if cells and all(len(c.candidates) == 1 for c in cells):
-        notes.append(ONLY_ONE)
+        notes = [*(note for note in notes if ONE_STEP_SIZE not in note), ONLY_ONE]
+    for panel, members in panels.items():
+        if note := seeds_note(members):
+            notes.append(": ".join(filter(None, [", ".join(panel), note])))
     for note in dict.fromkeys(notes):
         print(f"note: {note}")
 
@@ -42,13 +46,6 @@ def print_ranking(cells: "list[Cell]") -> None:
 def differing(experiments: list[dict[str, Any]]) -> list[str]:
     """The keys in which experiments differ."""
     return [key for key in experiments[0] if len({e[key] for e in experiments}) > 1] if experiments else []
-
-
-def word(value: Any) -> str:
-    """A value as a table shows it."""
-    if value is None:
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _by_method(cells: "list[Cell]", key: str) -> dict[str, set[Any]]:
@@ -65,8 +62,7 @@ def _words(cell: "Cell", keys: list[str]) -> tuple[str, ...]:
 def _figures(cell: "Cell") -> list[str]:
     """Accuracy, the worst node's, and that of the averaged model."""
     if cell.mean is None:
-        return ["diverged" if cell.count("diverged") else "-", "-", "-"]
+        return [cell.missing, NONE, NONE]
     last = [run.rows[-1] for run in cell.runs]
-    spread = "" if cell.std is None else f" ± {100 * cell.std:.1f}"
     worst, averaged = min(r["accuracy_min"] for r in last), fmean(r["averaged_accuracy"] for r in last)
-    return [f"{100 * cell.mean:.1f}{spread} %", f"{100 * worst:.1f} %", f"{100 * averaged:.1f} %"]
+    return [f"{mean_std(cell.mean, cell.std, scale=100)} %", f"{percent(worst)} %", f"{percent(averaged)} %"]

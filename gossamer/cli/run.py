@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from gossamer.cli.flags import Given, Load, Settings
+from gossamer.cli.flags import Given, Load, Settings, words
+from gossamer.cli.whole import Whole
 
 
 def run(
@@ -12,13 +13,15 @@ def run(
     settings: Settings = Given(),  # noqa: B008 - immutable
     out: Path | None = None,
     data_dir: Path | None = None,
-    workers: int | None = None,
+    workers: Whole | None = None,
     device: str = "cpu",
     logger: str = "",
     load: Load = (),
     json: bool = False,
 ) -> None:
     """Train one model across the nodes. A run that was stopped goes on where it stopped.
+
+    One whose method or graph came from a file that you have edited since is made again.
 
     Simulates all nodes on this machine. Under torchrun it runs on real processes, one node each:
     torchrun --nproc-per-node 8 -m gossamer run experiment.toml
@@ -53,17 +56,17 @@ def run(
 
     load_python(load)
     experiment = read_experiment(file, **settings.given) if file else Experiment(**settings.given)
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        from gossamer.experiments.processes import train_here
-
-        finished = train_here(experiment, out, data_dir)
-        if finished is not None:
-            print_run(finished, json)
-        return
-    directory = out or Path("runs") / experiment.id
-    names = [name.strip() for name in logger.split(",") if name.strip()]
+    real = "TORCHELASTIC_RUN_ID" in os.environ
+    directory = out or Path("runs") / (f"{experiment.id}-processes" if real else experiment.id)
+    names = words(logger)
     check_loggers(names)
     with logging_to(names, directory, experiment, project="gossamer") as loggers:
         execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=loggers)
-        finished = train(experiment, directory, execution)
-    print_run(finished, json)
+        if real:
+            from gossamer.experiments.processes import train_here
+
+            finished = train_here(experiment, directory, execution)
+        else:
+            finished = train(experiment, directory, execution)
+    if finished is not None:  # under torchrun only node 0 has it
+        print_run(finished, json)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from gossamer.words import percent
+
 if TYPE_CHECKING:
     from gossamer.experiments.store import StoredRun
 
@@ -45,7 +47,7 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
     if run.outcome and "reason" in run.outcome:
         print(run.outcome["reason"])
     if run.rows:
-        shown = [f"{100 * run.rows[-1][key]:.1f} %" for key in _PERCENTAGES if key in run.rows[-1]]
+        shown = [f"{percent(run.rows[-1][key])} %" for key in _PERCENTAGES if key in run.rows[-1]]
         titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
         print_table(["round", *titles, "consensus distance"], [_figures(run.rows[-1], shown)])
     print(f"run: {run.directory}")

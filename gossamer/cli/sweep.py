@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from gossamer.cli.flags import Load
+from gossamer.cli.flags import Load, words
 from gossamer.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ def sweep(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Make every experiment of a grid. What is finished is never made again; start a stopped sweep again to go on.
+    """Make every experiment of a grid. What is finished is not made again; start a stopped sweep again to go on.
 
     The file holds the settings of `gossamer run`; a list of values is an axis of the grid. Ends with the ranking: every
-    method with its best step size, chosen by validation accuracy.
+    method with its best step size, chosen by validation accuracy. Only runs whose method or graph came from a file that
+    you have edited since are made again.
 
     Example: gossamer sweep grid.toml --jobs 2 --only seed=0 --only seed=1
 
@@ -80,7 +81,7 @@ def sweep(
     from gossamer.experiments.grid import read_grid
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import select
-    from gossamer.experiments.store import StoredRun
+    from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
     from gossamer.progress import progress_bar
 
@@ -108,13 +109,12 @@ def sweep(
             slurm={**grid.slurm, **{key: value for key, value in asked.items() if value is not None}},
             data_dir=data_dir,
             device=device,
-            loggers=[name.strip() for name in logger.split(",") if name.strip()],
+            loggers=words(logger),
             project=grid.name or file.stem,
             load=load,
             on_progress=advance,
         )
-    runs = [StoredRun(directory / e.id) for e in grid.experiments]
-    cells = select([run for run in runs if (run.directory / "run.json").exists()])
+    cells = select(runs_of(grid.experiments, directory))
     _show(cells, outcome, directory, json)
     if outcome.failed or outcome.unfinished:
         raise SystemExit(1)
@@ -141,9 +141,10 @@ def _conditions(only: tuple[str, ...]) -> dict[str, list[Any]]:
 
 
 def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
-    from gossamer.cli.ranking import differing, word
+    from gossamer.cli.ranking import differing
     from gossamer.cli.show import print_json, print_table
     from gossamer.experiments.store import StoredRun
+    from gossamer.words import word
 
     states = [StoredRun(directory / e.id).status_in_plan for e in grid.experiments]
     if as_json:

@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from gossamer.cli.flags import numbers, words
 from gossamer.cli.whole import Whole
 
 
@@ -64,29 +65,22 @@ def synthetic(
     import torch
 
     from gossamer.cli.show import print_table
-    from gossamer.errors import GossamerError
     from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
     from gossamer.progress import progress_bar
     from gossamer.report.synthetic import check_report, explain, table_rows, write_json, write_report
 
-    try:
-        levels = tuple(float(z) for z in zeta2.split(",") if z.strip())
-    except ValueError:
-        raise GossamerError(
-            f"zeta2 is '{zeta2}', but it must be numbers separated by commas, such as 0,25,50."
-        ) from None
     config = SyntheticConfig(
         nodes=nodes,
         dim=dim,
         lr=lr,
         beta=beta,
         sigma2=sigma2,
-        zeta2=levels,
+        zeta2=tuple(numbers("zeta2", zeta2)),
         topology=topology,
         weights=weights,
         rounds=rounds,
         seed=seed,
-        methods=tuple(m.strip() for m in methods.split(",") if m.strip()),
+        methods=tuple(words(methods)),
         draws=draws,
     )
     check_report(out, json)

@@ -30,8 +30,6 @@ class NodeBatches:
     """
 
     def __init__(self, indices: Sequence[Tensor], batch_size: int, seed: int = 0) -> None:
-        if batch_size < 1:
-            raise GossamerError(f"A batch holds at least one sample, not {batch_size}.")
         if seed < 0:
             raise GossamerError(f"A seed is a number 0 or above, not {seed}.")
         empty = [node for node, own in enumerate(indices) if len(own) == 0]
@@ -43,7 +41,7 @@ class NodeBatches:
         self.batch_size = batch_size
         self.sizes = [len(own) for own in indices]
         self.equal_sizes = len(set(self.sizes)) == 1
-        self.rounds_per_epoch = -(-sum(self.sizes) // (len(indices) * batch_size))
+        self.rounds_per_epoch = rounds_per_epoch(self.sizes, batch_size)
         self.generators = [_generator(seed, node) for node in range(len(indices))]
         self._indices = [own.to(torch.int64) for own in indices]
         self._order = [self._shuffled(node) for node in range(len(indices))]
@@ -99,6 +97,13 @@ class NodeBatches:
                 "The saved batch order belongs to another partition of the data: resume with the dataset, the "
                 "partition and its seed that the run was started with."
             )
+
+
+def rounds_per_epoch(sizes: Sequence[int], batch_size: int) -> int:
+    """ceil(mean number of samples of a node / batch size)."""
+    if batch_size < 1:
+        raise GossamerError(f"A batch holds at least one sample, not {batch_size}.")
+    return -(-sum(sizes) // (len(sizes) * batch_size))
 
 
 def _generator(seed: int, node: int) -> torch.Generator:

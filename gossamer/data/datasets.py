@@ -1,7 +1,9 @@
 """A dataset in memory: whole tensors for training and testing, and the facts needed to feed them to a model."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,6 +63,15 @@ class Dataset:
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one sample, (C, H, W) for images."""
         return tuple(self.train_inputs.shape[1:])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over all samples, labels and how they are fed to a model: equal datasets have equal fingerprints."""
+        digest = hashlib.sha256(f"{self.classes} {self.normalization} {self.augmentation}".encode())
+        for part in (self.train_inputs, self.train_targets, self.test_inputs, self.test_targets):
+            digest.update(f" {part.dtype} {list(part.shape)} ".encode())
+            digest.update(part.cpu().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def split(self, recipe: Recipe, holdout: float = 0.1) -> "NodeData":
         """Deal the training samples out to nodes, keeping the share `holdout` of them for validation.

@@ -26,9 +26,9 @@ class Status:
 def load(name: str, data_dir: PathLike | None = None, verify: bool = True, download: bool = False) -> Dataset:
     """The dataset `name`: "fashion-mnist", "cifar-10", "svhn", "mnist" or "digits" (which needs no files).
 
-    The official files are looked for in `data_dir`, in the directory named by GOSSAMER_DATA, in the operating
-    system's package (Debian's dataset-fashion-mnist) and in the user's cache; in each, both directly and in a folder
-    named like the dataset. `download=True` fetches a missing dataset into the first of these directories that you
+    The official files are looked for in `data_dir`, in the directory named by GOSSAMER_DATA, in the user's cache (in
+    each, both directly and in a folder named like the dataset) and in the operating system's package (Debian's
+    dataset-fashion-mnist). `download=True` fetches a missing dataset into the first of these directories that you
     named, or else into the cache. A file whose checksum is not the official one is refused unless `verify=False`.
 
     >>> load("digits")

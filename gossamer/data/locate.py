@@ -1,8 +1,9 @@
 """Where a dataset's files are on this machine, and what is in them once unpacked and checked.
 
-Searched in this order: the `data_dir` argument, the directory in GOSSAMER_DATA, the folder of the operating system's
-package (Debian has one for Fashion-MNIST), the user's cache. The first complete set of files counts, and only that one:
-a damaged set is reported, never silently replaced by a copy found further down.
+Searched in this order: the `data_dir` argument, the directory in GOSSAMER_DATA, the user's cache, the folder of the
+operating system's package (Debian has one for Fashion-MNIST). The first complete set of files counts, and only that
+one: a damaged set is reported, never silently replaced by a copy found further down. A download goes where it is found
+first, before the system's files, which a user cannot repair.
 """
 
 import gzip
@@ -58,7 +59,7 @@ def candidate_folders(entry: Entry, data_dir: PathLike | None) -> list[Path]:
 
     system = [entry.system_folder] if entry.system_folder is not None else []
     given = [folder for root in given_dirs(data_dir) for folder in below(root)]
-    return [*given, *system, *below(cache_dir())]
+    return [*given, *below(cache_dir()), *system]
 
 
 def find(entry: Entry, data_dir: PathLike | None) -> Location | None:

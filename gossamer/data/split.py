@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer.data.augment import Pipeline
+from gossamer.data.batches import rounds_per_epoch
 from gossamer.data.datasets import Dataset
 from gossamer.data.partition import Partition
 from gossamer.errors import GossamerError
@@ -36,6 +37,10 @@ class NodeData:
     def sizes(self) -> list[int]:
         """The number of training samples of each node."""
         return list(self.partition.sizes)
+
+    def rounds_per_epoch(self, batch_size: int) -> int:
+        """The rounds in which an average node passes once over its own data: ceil(mean size / batch size)."""
+        return rounds_per_epoch(self.sizes, batch_size)
 
     @cached_property
     def pipeline(self) -> Pipeline:

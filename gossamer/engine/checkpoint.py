@@ -28,6 +28,7 @@ def load_newest(directory: Path, settings: dict[str, Any]) -> tuple[int, dict[st
         except files.UNREADABLE as error:
             log.warning("The checkpoint %s is damaged (%s); the one before it is used.", path, error)
             continue
-        files.refuse_foreign(path, saved["settings"], settings)
+        # What a checkpoint of an earlier version does not say is not held against it.
+        files.refuse_foreign(path, saved["settings"], {k: v for k, v in settings.items() if k in saved["settings"]})
         return saved["round"], saved["content"]
     return None

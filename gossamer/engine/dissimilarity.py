@@ -5,11 +5,10 @@ from torch import nn
 from torch.nn import functional
 
 from gossamer.data import NodeData
+from gossamer.engine.evaluation import BATCH
 from gossamer.engine.flat import NodeModels
 from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.workers import Workers
-
-BATCH = 500
 
 
 def gradient_dissimilarity(

@@ -1,7 +1,6 @@
 """How good the nodes' models are, and how far apart."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -10,18 +9,11 @@ from torch.nn import functional
 from gossamer.data.augment import Pipeline
 from gossamer.engine.together import Together
 from gossamer.engine.workers import Workers
+from gossamer.rows import Scores
 
 BATCH = 500
 # Measured on LeNet: two models on 200 samples each are what a core's cache holds.
 TOGETHER, TOGETHER_BATCH = 2, 200
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Accuracy and mean loss of each of several models on one set of samples."""
-
-    accuracy: list[float]
-    loss: list[float]
 
 
 def evaluate(
@@ -30,9 +22,11 @@ def evaluate(
     pipeline: Pipeline,
     workers: Workers,
     device: torch.device,
-) -> Scores:
-    """Score every model on all samples, model by model on the workers, in evaluation mode."""
+) -> Scores | None:
+    """Score every model on all samples, model by model on the workers, in evaluation mode; None without samples."""
     inputs, targets = samples
+    if len(targets) == 0:
+        return None
     right = torch.zeros(len(models), dtype=torch.int64)
     loss = torch.zeros(len(models), dtype=torch.float64)
 
@@ -50,14 +44,16 @@ def evaluate(
         model.train(was_training)
 
     workers.run(one, len(models))
-    return Scores((right.double() / max(1, len(targets))).tolist(), (loss / max(1, len(targets))).tolist())
+    return Scores((right.double() / len(targets)).tolist(), (loss / len(targets)).tolist())
 
 
 def evaluate_together(
     form: Together, rows: Sequence[Tensor], samples: tuple[Tensor, Tensor], pipeline: Pipeline, workers: Workers
-) -> Scores:
+) -> Scores | None:
     """`evaluate` for the models with these parameters, [G, d] each, a few at a time: equal to it up to rounding."""
     inputs, targets = samples
+    if len(targets) == 0:
+        return None
     groups = [part for each in rows for part in torch.split(each, TOGETHER)]
     starts = range(0, len(targets), TOGETHER_BATCH)
     right = torch.zeros(len(groups), TOGETHER, len(starts), dtype=torch.int64)
@@ -74,7 +70,7 @@ def evaluate_together(
 
     workers.run(one, len(groups) * len(starts))
     models = [(group, place) for group, own in enumerate(groups) for place in range(len(own))]
-    total = max(1, len(targets))
+    total = len(targets)
     return Scores(
         [float(right[model].sum()) / total for model in models], [float(loss[model].sum()) / total for model in models]
     )
@@ -84,12 +80,3 @@ def consensus_distance(x: Tensor) -> float:
     """(1/N) sum_i |x_i - xbar|^2: how far the nodes' models are apart."""
     mean = x.mean(0)
     return float(sum((row - mean).double().square().sum() for row in x) / len(x))
-
-
-def spread(name: str, values: list[float]) -> dict[str, float]:
-    """Mean, smallest and largest over the nodes, as figures of a row.
-
-    >>> spread("loss", [1.0, 3.0])
-    {'loss': 2.0, 'loss_min': 1.0, 'loss_max': 3.0}
-    """
-    return {name: sum(values) / len(values), f"{name}_min": min(values), f"{name}_max": max(values)}

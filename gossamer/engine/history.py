@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError
-
-Row = dict[str, Any]
+from gossamer.rows import Row
 
 
 class History:
@@ -28,10 +27,11 @@ class History:
         return iter(self.rows)
 
     def __getitem__(self, name: str) -> list[Any]:
-        """One figure over all evaluations."""
-        if self.rows and name not in self.rows[-1]:
-            raise KeyError(f"no figure '{name}'; there are {', '.join(self.rows[-1])}")
-        return [row[name] for row in self.rows]
+        """One figure over all evaluations; None where it was not measured (the validation set: only at the end)."""
+        known = dict.fromkeys(key for row in self.rows for key in row)
+        if self.rows and name not in known:
+            raise KeyError(f"no figure '{name}'; there are {', '.join(known)}")
+        return [row.get(name) for row in self.rows]
 
     @property
     def last(self) -> Row:

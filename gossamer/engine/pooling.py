@@ -9,7 +9,8 @@ def pool_before_relu(module: nn.Module) -> nn.Module:
     """In every `nn.Sequential`, let a max pool change places with the ReLU right before it; returns the same module.
 
     max pool(relu(x)) = relu(max pool(x)), outputs and gradients alike to the bit, and the ReLU then has a fraction of
-    the work. Neither has parameters, so names stay. Layers with hooks, which would see the difference, are left alone.
+    the work. Neither has parameters, so the names in a `state_dict` stay; the child that was called "relu" is then the
+    pool, and the one called "pool" the ReLU. Layers with hooks, which would see the difference, are left alone.
     """
     for chain in module.modules():
         if not isinstance(chain, nn.Sequential) or type(chain).forward is not nn.Sequential.forward:

@@ -1,7 +1,7 @@
 """`gossamer.simulate`: train one model across N nodes on this machine."""
 
-import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,24 +14,29 @@ from gossamer import methods, topology
 from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
 from gossamer.engine.devices import device_of
-from gossamer.engine.history import History, Row
+from gossamer.engine.history import History
+from gossamer.engine.identity import identity_of
+from gossamer.engine.pace import Pace, interval, pace_of
 from gossamer.engine.simulation import Settings, Simulation
 from gossamer.engine.start import ModelFactory, make_model
-from gossamer.engine.step_sizes import Lr, step_size_of
+from gossamer.engine.step_sizes import Lr
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.interrupts import deferred_interrupts
 from gossamer.methods import Method
 from gossamer.progress import progress_bar
+from gossamer.rows import Row
 from gossamer.topology import Topology
 
-EVALUATIONS = 10
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """A finished run: what was measured, and every node's model.
+
+    The models compute what yours does, but in an `nn.Sequential` a max pool stands before the ReLU that preceded it
+    (under that ReLU's name): the same numbers for less work, and the same `state_dict`.
 
     >>> from gossamer import data, models
     >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))
@@ -46,8 +51,9 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """The mean over the nodes of each node's own model on the common test set, at the end."""
-        return float(self.history.last["accuracy"])
+        """The mean over the nodes of each node's own model on the common test set, at the end; nan without one."""
+        accuracy = self.history.last["accuracy"]
+        return math.nan if accuracy is None else float(accuracy)
 
     def averaged_model(self) -> nn.Module:
         """The model whose parameters are the mean over the nodes."""
@@ -101,7 +107,8 @@ def simulate(
         Epochs between evaluations; a tenth of the run by default. The start and the end are always evaluated.
     checkpoint, checkpoint_every
         A directory for checkpoints and the epochs between them (None: one a minute). A run that finds its own
-        checkpoint there goes on from it, to the same bits as if it had never stopped.
+        checkpoint there goes on from it, to the same bits as if it had never stopped. With a number as `lr`, a longer
+        run goes on from a shorter one.
     callbacks
         Functions that are called with the figures of each evaluation.
 
@@ -118,10 +125,9 @@ def simulate(
             f"weight_decay cannot be negative and clip must be above 0; they are {weight_decay}, {clip}."
         )
     with Workers(workers) as pool:
-        per_epoch = rounds_per_epoch(data, batch_size)
-        total = _total_rounds(epochs, rounds, per_epoch)
+        pace = pace_of(data, batch_size, lr, epochs=epochs, rounds=rounds, evaluate_every=evaluate_every)
         settings = Settings(
-            step_size=step_size_of(lr, per_epoch, total),
+            step_size=pace.step_size,
             batch_size=batch_size,
             seed=seed,
             weight_decay=weight_decay,
@@ -132,15 +138,11 @@ def simulate(
         simulation = Simulation(make_model(model, data, seed), data, method, graph, settings, pool)
         store = None
         if checkpoint is not None:
-            identity = _identity(simulation, lr, total)
-            interval = None
+            between = None
             if checkpoint_every is not None:
-                interval = _interval(checkpoint_every, per_epoch, "checkpoint_every")
-            store = _Store(Path(checkpoint), interval, identity)
-        evaluation = max(1, total // EVALUATIONS)
-        if evaluate_every is not None:
-            evaluation = _interval(evaluate_every, per_epoch, "evaluate_every")
-        history = _train(simulation, total, evaluation, store, callbacks, progress)
+                between = interval(checkpoint_every, pace.per_epoch, "checkpoint_every")
+            store = _Store(Path(checkpoint), between, identity_of(simulation, lr, pace))
+        history = _train(simulation, pace, store, callbacks, progress)
     return Run(history, simulation.models.modules, simulation)
 
 
@@ -157,11 +159,16 @@ class _Store:
             return time.monotonic() - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
         return round % self.interval == 0
 
-    def load(self, simulation: Simulation) -> History:
+    def load(self, simulation: Simulation, total: int) -> History:
         found = checkpoints.load_newest(self.directory, self.identity)
         if found is None:
             return History()
         round, content = found
+        if round > total:
+            raise GossamerError(
+                f"The checkpoint in {self.directory} was written after {round} rounds, but this run has {total}, and "
+                f"rounds cannot be undone; ask for at least {round} rounds, or choose another directory."
+            )
         simulation.load_state_dict(round, content["simulation"])
         return History(json.loads(content["history"]))
 
@@ -173,13 +180,13 @@ class _Store:
 
 def _train(
     simulation: Simulation,
-    total: int,
-    evaluation: int,
+    pace: Pace,
     store: _Store | None,
     callbacks: Sequence[Callable[[Row], None]],
     progress: bool | None,
 ) -> History:
-    history = store.load(simulation) if store else History()
+    total = pace.total
+    history = store.load(simulation, total) if store else History()
 
     def evaluate() -> None:
         row = simulation.measure(validate=simulation.round == total)
@@ -193,57 +200,19 @@ def _train(
             evaluate()
         while simulation.round < total:
             r = simulation.round + 1
-            due = r % evaluation == 0 or r == total
+            due = pace.is_evaluated(r)
             simulation.advance(measured=due)
             if due:
                 evaluate()
             if store and (store.is_due(r) or r == total or interrupt.requested):
                 store.save(simulation, history)
-            advance(r / total, f"accuracy {history.last['accuracy']:.3f}  loss {history.last['loss']:.3f}")
+            advance(r / total, _progress(history.last))
             if interrupt.requested:
                 raise KeyboardInterrupt
     return history
 
 
-def rounds_per_epoch(data: NodeData, batch_size: int) -> int:
-    """ceil(mean size of a node's data / batch size)."""
-    if batch_size < 1:
-        raise GossamerError(f"A batch holds at least one sample, but batch_size is {batch_size}.")
-    return -(-sum(data.sizes) // (data.nodes * batch_size))
-
-
-def _total_rounds(epochs: float | None, rounds: int | None, per_epoch: int) -> int:
-    if (epochs is None) == (rounds is None):
-        raise GossamerError("Say how long the run is: give either epochs or rounds.")
-    total = rounds if rounds is not None else round(epochs * per_epoch)  # type: ignore[operator]
-    if total < 1:
-        raise GossamerError(f"A run needs at least one round, but it has {total}.")
-    return total
-
-
-def _interval(epochs: float, per_epoch: int, name: str) -> int:
-    if not epochs > 0:
-        raise GossamerError(f"{name} is a number of epochs above 0, not {epochs:g}.")
-    return max(1, round(epochs * per_epoch))
-
-
-def _identity(simulation: Simulation, lr: Lr, total: int) -> dict[str, Any]:
-    """What must be equal for a checkpoint to be this run's: plain words and numbers."""
-    settings, models = simulation.settings, simulation.models
-    layout = hashlib.sha256(repr(models.layout.slots).encode()).hexdigest()[:16]
-    schedule = "function" if callable(lr) else repr(lr)
-    return {
-        "dataset": simulation.data.dataset.name,
-        "partition": simulation.data.partition.recipe,
-        "model": f"{type(models.modules[0]).__name__} {layout}",
-        "method": repr(simulation.method),
-        "graph": f"{simulation.topology.name} {simulation.topology.fingerprint[:16]}",
-        "lr": schedule,
-        # A schedule is stretched over the run; with a constant step size a longer run continues a shorter one.
-        "rounds": "any" if isinstance(lr, int | float) else total,
-        "batch_size": settings.batch_size,
-        "seed": settings.seed,
-        "weight_decay": settings.weight_decay,
-        "clip": settings.clip,
-        "node_weight": settings.node_weight,
-    }
+def _progress(row: Row) -> str:
+    if row["accuracy"] is None:
+        return "" if row["train_loss"] is None else f"training loss {row['train_loss']:.3f}"
+    return f"accuracy {row['accuracy']:.3f}  loss {row['loss']:.3f}"

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine.evaluation import Scores, consensus_distance, evaluate, evaluate_together, spread
+from gossamer.engine.evaluation import consensus_distance, evaluate, evaluate_together
 from gossamer.engine.flat import NodeModels
-from gossamer.engine.history import Row
+from gossamer.engine.meter import Meter
 from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
 from gossamer.engine.together import Together, build, group_size, is_worthwhile
@@ -23,6 +23,7 @@ from gossamer.errors import GossamerError
 from gossamer.methods import Method
 from gossamer.methods.tracking import TrackingState
 from gossamer.network import SimulatedNetwork
+from gossamer.rows import Row, Scores, row_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -84,7 +85,7 @@ class Simulation:
         self._loss_weights = data.loss_weights(settings.node_weight)
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_norms = torch.zeros(data.nodes, dtype=torch.float64)
-        self._meter = _Meter(data.nodes)
+        self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         self._together = self._form_for_groups()
 
@@ -107,30 +108,22 @@ class Simulation:
 
         `validate` adds the validation set, on which step sizes are chosen.
         """
-        nodes = self.data.nodes
-        test = self._score(self.data.test)
-        row: Row = {
-            "round": self.round,
-            "epoch": self.round / self.batches.rounds_per_epoch,
-            "lr": self.settings.step_size(max(0, self.round - 1)),
-            **spread("accuracy", test.accuracy[:nodes]),
-            **spread("loss", test.loss[:nodes]),
-            "node_accuracy": test.accuracy[:nodes],
-            "averaged_accuracy": test.accuracy[nodes],
-            "averaged_loss": test.loss[nodes],
-            "train_loss": self._meter.train_loss,
-            "consensus_distance": consensus_distance(self.models.x),
-            "tracking_error": self._tracking_error(),
-            "gradient_norm": float(self._gradient_norms.mean()),
-            "bytes_sent": bytes_per_node(
-                self.method, self.topology, self.models.layout.dim, self.models.x.element_size(), self.round
-            ),
-            "samples_per_second": self._meter.samples_per_second,
-            "seconds": self._meter.seconds,
-        }
-        if validate and len(self.data.validation[1]):
-            scores = self._score(self.data.validation)
-            row["validation_accuracy"] = sum(scores.accuracy[:nodes]) / nodes
+        dim, width = self.models.layout.dim, self.models.x.element_size()
+        validation = self._score(self.data.validation) if validate else None
+        row = row_of(
+            round=self.round,
+            rounds_per_epoch=self.batches.rounds_per_epoch,
+            lr=self.settings.step_size(max(0, self.round - 1)),
+            test=self._score(self.data.test),
+            validation_accuracy=validation.accuracy[:-1] if validation else None,
+            train_loss=self._meter.train_loss,
+            consensus_distance=consensus_distance(self.models.x),
+            tracking_error=self._tracking_error(),
+            gradient_norm=float(self._gradient_norms.mean()) if self.round else None,
+            bytes_sent=bytes_per_node(self.method, self.topology, dim, width, self.round),
+            samples_per_second=self._meter.samples_per_second,
+            seconds=self._meter.seconds,
+        )
         self._meter.forget_losses()
         return row
 
@@ -224,8 +217,8 @@ class Simulation:
         torch.autograd.backward(loss if weight == 1.0 else weight * loss)
         self._losses[node] = loss.detach()
 
-    def _score(self, samples: tuple[Tensor, Tensor]) -> Scores:
-        """Every node's model and, last, the averaged one."""
+    def _score(self, samples: tuple[Tensor, Tensor]) -> Scores | None:
+        """Every node's model and, last, the averaged one; None without samples."""
         if self._together is not None:
             # Not one after the other in a single tensor: a copy of all parameters shows with a thousand nodes.
             rows = [self.models.x, self.models.x.mean(0, keepdim=True)]
@@ -256,39 +249,3 @@ class Simulation:
             log.info("The model draws random numbers in its forward pass (Dropout?), so the nodes run on one worker.")
             self._workers.limit_to_one()
         return NodeGenerators(self.settings.seed, self.data.nodes)
-
-
-class _Meter:
-    """Training loss since the last evaluation, and speed."""
-
-    def __init__(self, nodes: int) -> None:
-        self._loss = torch.zeros(nodes, dtype=torch.float64)
-        self._rounds = 0
-        self._samples = 0
-        self.seconds = 0.0
-
-    def add(self, losses: Tensor, samples: int, seconds: float) -> None:
-        self._loss += losses
-        self._rounds += 1
-        self._samples += samples
-        self.seconds += seconds
-
-    @property
-    def train_loss(self) -> float | None:
-        """The mean loss over nodes and rounds since the last evaluation; None before the first round."""
-        return float(self._loss.mean()) / self._rounds if self._rounds else None
-
-    @property
-    def samples_per_second(self) -> float | None:
-        return self._samples / self.seconds if self.seconds else None
-
-    def forget_losses(self) -> None:
-        self._loss.zero_()
-        self._rounds = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"loss": self._loss, "rounds": self._rounds, "samples": self._samples, "seconds": self.seconds}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self._loss.copy_(saved["loss"])
-        self._rounds, self._samples, self.seconds = saved["rounds"], saved["samples"], saved["seconds"]

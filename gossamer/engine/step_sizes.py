@@ -18,13 +18,18 @@ class StepSize(ABC):
     >>> class Halving(StepSize):
     ...     def at(self, epoch, epochs):
     ...         return 0.1 * 0.5 ** int(epoch)
-    >>> Halving().at(2.5, epochs=10)
-    0.025
+    >>> Halving().at(2.5, epochs=10), Halving()
+    (0.025, Halving())
     """
 
     @abstractmethod
     def at(self, epoch: float, epochs: float) -> float:
         """The step size at `epoch` of `epochs`."""
+
+    def __repr__(self) -> str:
+        """The class and what it was made with; without an address, because checkpoints compare it."""
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({values})"
 
 
 @dataclass(frozen=True)
@@ -146,4 +151,4 @@ def step_size_of(lr: Lr, rounds_per_epoch: int, rounds: int) -> Callable[[int], 
 
 def _check(lr: float) -> None:
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not lr >= 0 or math.isinf(lr):
-        raise GossamerError(f"The step size must be a finite number of at least 0, but it is {lr!r}; try 0.01.")
+        raise GossamerError(f"The step size is {lr!r}, but a step size must be a finite number, 0 or above; try 0.01.")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.engine.step_sizes import Lr, step_size_of
 from gossamer.errors import GossamerError
 from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
@@ -50,7 +51,7 @@ def minimize(
     method: Method,
     topology: Topology,
     *,
-    lr: float | Callable[[int], float],
+    lr: Lr,
     rounds: int,
     seed: int = 0,
     weight_decay: float = 0.0,
@@ -60,8 +61,8 @@ def minimize(
 ) -> Trajectory:
     """Run `rounds` rounds of `method` from one common point and record |grad f(xbar)|^2.
 
-    `lr` is a step size or a function of the round. The gradients are exact unless the problem is `noisy`.
-    `on_round(r, x, state)` is called after every round.
+    `lr` is a step size, a function of the round, or a schedule (`gossamer.engine.Cosine`), whose epochs are rounds
+    here. The gradients are exact unless the problem is `noisy`. `on_round(r, x, state)` is called after every round.
 
     >>> from gossamer import MomentumTracking, topology
     >>> from gossamer.problems import Quadratic
@@ -81,7 +82,7 @@ def minimize(
             f"All nodes start from one point of {problem.dim} coordinates, but x0 has the shape {tuple(x0.shape)}."
         )
     method.check(topology)
-    step_size = lr if callable(lr) else _constant(lr)
+    step_size = step_size_of(lr, rounds_per_epoch=1, rounds=rounds)
     net = SimulatedNetwork(topology, dtype=problem.dtype)
     generator = torch.Generator().manual_seed(seed)
     start = problem.start() if x0 is None else x0.to(problem.dtype)
@@ -110,9 +111,3 @@ def minimize(
         if on_round is not None:
             on_round(r, x, state)
     return Trajectory(record, x, state, means if keep_means else means[:0])
-
-
-def _constant(lr: float) -> Callable[[int], float]:
-    if not lr >= 0 or math.isinf(lr):
-        raise GossamerError(f"The step size is {lr:g}, but it must be a finite number of at least 0; try 0.01.")
-    return lambda _: lr

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import math
 from dataclasses import dataclass
@@ -91,6 +92,11 @@ class Experiment:
         """All fields, as plain words and numbers."""
         return dataclasses.asdict(self)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All fields, with the model that is meant where none is named."""
+        return {**self.to_dict(), "model": self.model_name}
+
     def check(self) -> None:
         """Refuse what cannot run, before any data is read: unknown names, a graph that the method cannot use."""
         from gossamer import methods, models, topology
@@ -114,27 +120,32 @@ class Experiment:
     @cached_property
     def id(self) -> str:
         """Sixteen hex digits that only an equal experiment shares: the name of its run."""
-        return self._digest(self.to_dict())
+        return self._digest(self.settings)
 
     @cached_property
     def cell(self) -> str:
         """The id without seed and step size: what is averaged over seeds, with the best step size, in a table."""
-        return self._digest({k: v for k, v in self.to_dict().items() if k not in ("seed", "lr")})
+        return self._digest({k: v for k, v in self.settings.items() if k not in ("seed", "lr")})
 
     def _digest(self, values: dict[str, Any]) -> str:
         from gossamer import methods
 
-        values = {**values, "method": repr(methods.get(self.method)), "model": self.model_name}
+        method = repr(methods.get(self.method))
+        if " at 0x" in method:  # it keeps an object that has no other description than its address
+            method = self.method
+        values = {**values, "method": method}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
     def label(self) -> str:
         """The method's title, with those hyper-parameters that are not the usual ones."""
-        from gossamer import methods
+        from gossamer import methods, specs
 
-        method, rest = methods.get(self.method), self.method.partition(":")[2]
-        usual = type(method)().hyperparameters if rest else method.hyperparameters
-        changed = [f"{k}={v}" for k, v in method.hyperparameters.items() if v != usual.get(k)]
+        name, rest = specs.split(self.method)
+        method = methods.find(name)
+        given = specs.parameters("method", method.name, method, rest) if rest else {}
+        usual = {k: p.default for k, p in inspect.signature(method).parameters.items()}
+        changed = [f"{k}={given[k]}" for k in usual if k in given and given[k] != usual[k]]
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
 

@@ -2,37 +2,32 @@
 
 import csv
 import importlib.util
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from gossamer.errors import GossamerError
-from gossamer.experiments.index import COLUMNS, Index
-from gossamer.experiments.store import StoredRun
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.store import StoredRun, find_runs
 from gossamer.files import replacing
+from gossamer.rows import Row
 
-Row = dict[str, Any]
+log = logging.getLogger("gossamer")
+
+_FIGURES = ("accuracy", "validation_accuracy", "averaged_accuracy", "loss", "consensus_distance", "bytes_sent")
 
 
 def run_rows(places: Sequence[Path | str]) -> list[Row]:
     """One row per run: path, id, cell, label, status, reason, the experiment's fields, the last figures."""
-    rows = []
-    for place in map(Path, places):
-        for row in Index(place).refresh():
-            path = place / row["path"]
-            rows.append({k: str(path) if k == "path" else row[k] for k in COLUMNS if k != "stamp"})
-    if not rows:
-        raise GossamerError(f"No runs in {', '.join(map(str, places))}: a run is a directory with a run.json.")
-    return rows
+    return [_run_row(run, experiment) for run, experiment in _readable(places)]
 
 
 def curve_rows(places: Sequence[Path | str]) -> list[Row]:
     """One row per evaluation of every run: which run it belongs to, then its figures. Per-node figures are joined."""
-    keys = ("id", "label", "lr", "seed")
     rows = []
-    for run in run_rows(places):
-        start = {f"experiment_{k}" if k == "lr" else k: run[k] for k in keys}
-        for row in StoredRun(Path(run["path"])).rows:
+    for run, experiment in _readable(places):
+        start = {"id": run.about["id"], "label": run.label, "experiment_lr": experiment.lr, "seed": experiment.seed}
+        for row in run.rows:
             plain = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
             rows.append({**start, **plain})
     return rows
@@ -64,3 +59,29 @@ def check_format(path: Path) -> None:
         raise GossamerError(f"Cannot tell the format of {path}; let its name end in .csv or .parquet.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise GossamerError("Parquet needs pyarrow; run: pip install 'gossamer[data]', or write a .csv file.")
+
+
+def _readable(places: Sequence[Path | str]) -> Iterator[tuple[StoredRun, Experiment]]:
+    """Every run with its experiment; one that this version cannot read is left out with a warning."""
+    for run in find_runs(*places):
+        try:
+            yield run, run.experiment
+        except GossamerError as error:
+            log.warning("%s It is left out.", error)
+
+
+def _run_row(run: StoredRun, experiment: Experiment) -> Row:
+    last = run.rows[-1] if run.rows else {}
+    outcome = run.outcome or {}
+    return {
+        "path": str(run.directory),
+        "id": run.about["id"],
+        "cell": run.cell,
+        "label": run.label,
+        "status": run.status,
+        "reason": outcome.get("reason", ""),
+        **experiment.to_dict(),
+        **{f"final_{name}": last.get(name) for name in _FIGURES},
+        "last_round": last.get("round"),
+        "seconds": outcome.get("seconds", last.get("seconds")),
+    }

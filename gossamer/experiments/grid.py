@@ -110,17 +110,7 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
             raise GossamerError(
                 f'{where}{key} must be text in quotes, not {values[key]!r}; write it as in {key} = "…".'
             )
-    given = {k: v for k, v in (flags or {}).items() if v is not None}
-    axes = _axes({**{k: v for k, v in values.items() if k in keys}, **given}, source)
-    overrides = _overrides(values.get("override", []), source)
-    points = _expand(axes)
-    for number, override in enumerate(overrides, start=1):
-        if not given and not any(_matches(p, override.when) for p in points):
-            raise GossamerError(
-                f"{where}override {number} applies to no experiment: none has {_written(override.when)}; "
-                "correct its when, or remove it."
-            )
-        points = [new for point in points for new in override.apply(point)]
+    points = points_of(values, source, flags)
     varying = [k for k in keys if k not in ("lr", "seed") and len({json.dumps(p.get(k)) for p in points}) > 1]
     found: dict[str, Experiment] = {}
     checked = set()
@@ -141,6 +131,25 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
         source=source,
         slurm=_table(values.get("slurm", {}), f"{where}[slurm]"),
     )
+
+
+def points_of(values: Values, source: str = "", flags: Values | None = None) -> list[Values]:
+    """The combinations of the axes, with the overrides applied: what the experiments of a grid are made from.
+
+    >>> len(points_of({"method": ["dsgd", "dsgdm"], "lr": [0.1, 0.01], "nodes": 4}))
+    4
+    """
+    where, keys = f"{source}: " if source else "", Experiment.keys()
+    given = {k: v for k, v in (flags or {}).items() if v is not None}
+    points = _expand(_axes({**{k: v for k, v in values.items() if k in keys}, **given}, source))
+    for number, override in enumerate(_overrides(values.get("override", []), source), start=1):
+        if not given and not any(_matches(p, override.when) for p in points):
+            raise GossamerError(
+                f"{where}override {number} applies to no experiment: none has {_written(override.when)}; "
+                "correct its when, or remove it."
+            )
+        points = [new for point in points for new in override.apply(point)]
+    return points
 
 
 def _impossible(where: str, combination: Values, error: GossamerError) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.errors import GossamerError, unknown
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.store import Row
+from gossamer.rows import Row
 
 LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "wandb-offline": "wandb"}
 """The names, and the package that each needs."""

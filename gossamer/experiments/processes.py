@@ -6,8 +6,10 @@ Data split, start, batches and random numbers are those of the simulator, and so
 which node 0 writes. Figures travel to node 0 as one vector of numbers per evaluation.
 """
 
+import logging
 import os
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +20,41 @@ from torch.nn import functional
 
 from gossamer import methods, models, optim
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine import DivergenceError, step_sizes
+from gossamer.engine import DivergenceError
 from gossamer.engine.devices import device_of
-from gossamer.engine.evaluation import evaluate, spread
+from gossamer.engine.evaluation import evaluate
+from gossamer.engine.meter import Meter
+from gossamer.engine.pace import pace_of
 from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
-from gossamer.engine.run import rounds_per_epoch
 from gossamer.engine.start import make_model
-from gossamer.engine.step_sizes import step_size_of
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.store import Row, StoredRun, add_row, refuse_another, write_json
-from gossamer.experiments.training import describe, finish, prepare
+from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
+from gossamer.experiments.timing import timing
+from gossamer.experiments.training import Execution, begin, describe, finish, prepare
 from gossamer.optim.checkpointing import Checkpoints
+from gossamer.rows import Row, Scores, row_of
 from gossamer.topology import Topology
 
+log = logging.getLogger("gossamer")
 
-def train_here(
-    experiment: Experiment, directory: Path | None = None, data_dir: Path | None = None, device: str = "cpu"
-) -> StoredRun | None:
-    """Carry out this process's part of an experiment; the run directory on node 0, None on the others."""
+
+def train_here(experiment: Experiment, directory: Path, execution: Execution | None = None) -> StoredRun | None:
+    """Carry out this process's part of an experiment; the run directory on node 0, None on the others.
+
+    Node 0 calls the callbacks of `execution`.
+    """
+    execution = execution or Execution()
     experiment.check()
-    where = device_of(device)
+    if execution.workers is not None:
+        raise GossamerError(
+            f"Under torchrun every node is a process of its own, so there are no nodes for {execution.workers} workers "
+            f"to share; leave out --workers, and set OMP_NUM_THREADS for the threads of a process."
+        )
+    where = device_of(execution.device)
     if where.type == "cuda":
         where = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(where)
@@ -52,7 +65,7 @@ def train_here(
                 f"The experiment has {experiment.nodes} nodes but torchrun started {dist.get_world_size()} processes; "
                 f"start one process per node, or give --nodes {dist.get_world_size()}."
             )
-        return _train(experiment, directory or Path("runs") / f"{experiment.id}-processes", data_dir, where)
+        return _train(experiment, directory, execution, where)
     finally:
         dist.destroy_process_group()
 
@@ -73,19 +86,22 @@ def _join(backend: str) -> None:
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
 
 
-def _train(experiment: Experiment, directory: Path, data_dir: Path | None, device: torch.device) -> StoredRun | None:
+def _train(experiment: Experiment, directory: Path, execution: Execution, device: torch.device) -> StoredRun | None:
     refuse_another(directory, experiment, "processes")
-    nodes, graph = prepare(experiment, data_dir)
+    nodes, graph = prepare(experiment, execution.data_dir)
     here = NodeTraining(experiment, nodes, graph, device)
-    writes = here.optimizer.node == 0
+    writes = here.node == 0
+    if writes and (changed := StoredRun(directory).outdated):
+        log.warning("%s was made with another version of the file of its %s and is made again.", directory, changed)
+        clear(directory)
     if [1.0] in here.gather(float(writes and StoredRun(directory).finished)):
         return StoredRun(directory) if writes else None
     if writes:
-        write_json(directory / "run.json", describe(experiment, nodes, graph, "processes"))
+        begin(directory, describe(experiment, nodes, graph, "processes"))
     began = time.perf_counter()
     outcome: dict[str, Any] = {"status": "done"}
     try:
-        here.run(directory)
+        here.run(directory, [lambda row: add_row(directory, row), *execution.callbacks] if writes else [])
     except DivergenceError as error:
         outcome = {"status": "diverged", "reason": str(error), "round": error.round, "node": error.node}
     here.optimizer.close()
@@ -101,17 +117,14 @@ class NodeTraining:
 
     def __init__(self, experiment: Experiment, nodes: NodeData, graph: Topology, device: torch.device) -> None:
         self.experiment, self.nodes, self.graph, self.device = experiment, nodes, graph, device
-        self.per_epoch = rounds_per_epoch(nodes, experiment.batch_size)
-        self.total = experiment.rounds or round(experiment.epochs * self.per_epoch)
-        schedule = step_sizes.get(experiment.schedule, experiment.lr, experiment.warm_up)
-        self.step_size = step_size_of(schedule, self.per_epoch, self.total)
+        self.pace = pace_of(nodes, experiment.batch_size, **timing(experiment, nodes))
         self.method = methods.get(experiment.method)
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
         self.model = pool_before_relu(start.train()).to(device)
         self.optimizer = optim.optimizer_of(
             self.method,
             self.model.parameters(),
-            lr=self.step_size(0),
+            lr=self.pace.step_size(0),
             weight_decay=experiment.weight_decay,
             topology=graph,
             node=os.environ.get("GOSSAMER_NODE"),
@@ -123,28 +136,34 @@ class NodeTraining:
         self._targets = nodes.dataset.train_targets.to(device)
         self._seed_forward()
         self._gradient_norm = 0.0
-        self._losses, self._rounds, self._samples, self._seconds = 0.0, 0, 0, 0.0
+        self._meter = Meter(nodes=1)
         self._lost: tuple[float, float] = (float("inf"), 0.0)
 
-    def run(self, directory: Path) -> None:
-        """All rounds that are left, with an evaluation and a checkpoint now and then."""
-        interval = max(1, round(self.total / self.experiment.evaluations))
+    def run(self, directory: Path, callbacks: Sequence[Callable[[Row], None]]) -> None:
+        """All rounds that are left, with an evaluation, told to the callbacks, and a checkpoint now and then."""
+        every = self.pace.between_evaluations
         saver = Checkpoints(
-            directory / "checkpoints", self.model, self.optimizer, every=interval, extra={"training": self}
+            directory / "checkpoints", self.model, self.optimizer, every=every, extra={"training": self}
         )
+
+        def evaluate(round: int) -> None:
+            row = self.measure(round)
+            for callback in callbacks:
+                callback(row)
+
         start = saver.resume()
         if start == 0:
-            self._record(directory, 0)
-        for r in range(start, self.total):
+            evaluate(0)
+        for r in range(start, self.pace.total):
             self.advance(r)
-            if (r + 1) % interval == 0 or r + 1 == self.total:
-                self._record(directory, r + 1)
+            if self.pace.is_evaluated(r + 1):
+                evaluate(r + 1)
             saver.step()
 
     def advance(self, r: int) -> None:
         """One round on this node's next batch."""
         began = time.perf_counter()
-        lr = self.step_size(r)
+        lr = self.pace.step_size(r)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         pipeline = self.nodes.pipeline
@@ -160,58 +179,48 @@ class NodeTraining:
         value = float(loss.detach())
         if value - value != 0 and r < self._lost[0]:
             self._lost = (float(r), value)
-        self._losses, self._rounds, self._samples = self._losses + value, self._rounds + 1, self._samples + len(index)
-        self._seconds += time.perf_counter() - began
+        self._meter.add(torch.tensor([value], dtype=torch.float64), len(index), time.perf_counter() - began)
 
     def measure(self, round: int) -> Row:
         """The figures of the moment, the same on every node. All nodes call it."""
-        own = self._score(self.nodes.test)
-        validation = self._score(self.nodes.validation) if round == self.total else (0.0, 0.0)
-        distance, tracking = self._distances()
-        averaged = self._score_average()
-        train, speed = self._losses / max(1, self._rounds), self._samples / max(self._seconds, 1e-9)
+        n, last = self.nodes.nodes, round == self.pace.total
+        own = self._score(self.nodes.test) + self._score_average()
+        validation = self._score(self.nodes.validation) if last else (0.0, 0.0)
         figures = self.gather(
             *own,
-            *averaged,
             validation[0],
-            distance,
-            tracking,
+            *self._distances(),
             self._gradient_norm,
-            train,
-            speed,
-            self._seconds,
+            self._meter.train_loss or 0.0,
+            self._meter.samples_per_second or 0.0,
+            self._meter.seconds,
             *self._lost,
         )
         accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds, lost, bad = (
             list(column) for column in zip(*figures, strict=True)
         )
+        step_size = self.pace.step_size
         if min(lost) < float("inf"):
             node = lost.index(min(lost))
-            raise DivergenceError(node, int(lost[node]), bad[node], self.step_size(int(lost[node])))
-        self._losses, self._rounds = 0.0, 0
-        n = self.nodes.nodes
+            raise DivergenceError(node, int(lost[node]), bad[node], step_size(int(lost[node])))
+        self._meter.forget_losses()
         dim = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         width = next(self.model.parameters()).element_size()
-        row: Row = {
-            "round": round,
-            "epoch": round / self.per_epoch,
-            "lr": self.step_size(max(0, round - 1)),
-            **spread("accuracy", accuracy),
-            **spread("loss", loss),
-            "node_accuracy": accuracy,
-            "averaged_accuracy": sum(right),
-            "averaged_loss": sum(averaged_loss),
-            "train_loss": sum(trains) / n if round else None,
-            "consensus_distance": sum(distances) / n,
-            "tracking_error": sum(trackings) / n if self._tracked() is not None else None,
-            "gradient_norm": sum(norms) / n,
-            "bytes_sent": bytes_per_node(self.method, self.graph, dim, width, round),
-            "samples_per_second": sum(speeds) if round else None,
-            "seconds": max(seconds),
-        }
-        if round == self.total and len(self.nodes.validation[1]):
-            row["validation_accuracy"] = sum(valid) / n
-        return row
+        tested, validated = len(self.nodes.test[1]) > 0, last and len(self.nodes.validation[1]) > 0
+        return row_of(
+            round=round,
+            rounds_per_epoch=self.pace.per_epoch,
+            lr=step_size(max(0, round - 1)),
+            test=Scores([*accuracy, sum(right)], [*loss, sum(averaged_loss)]) if tested else None,
+            validation_accuracy=valid if validated else None,
+            train_loss=sum(trains) / n if round else None,
+            consensus_distance=sum(distances) / n,
+            tracking_error=sum(trackings) / n if self._tracked() is not None else None,
+            gradient_norm=sum(norms) / n if round else None,
+            bytes_sent=bytes_per_node(self.method, self.graph, dim, width, round),
+            samples_per_second=sum(speeds) if round else None,
+            seconds=max(seconds),
+        )
 
     def gather(self, *figures: float) -> list[list[float]]:
         """Every node's figures, in the order of nodes."""
@@ -224,19 +233,15 @@ class NodeTraining:
         """What decides the rounds to come, beside model and optimizer."""
         return {
             "batches": self.batches.state_dict(),
-            "meter": [self._losses, self._rounds, self._samples, self._seconds, *self._lost],
+            "meter": self._meter.state_dict(),
+            "lost": list(self._lost),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         self.batches.load_state_dict(saved["batches"])
-        self._losses, self._rounds, self._samples, self._seconds, *lost = saved["meter"]
-        self._lost = (lost[0], lost[1])
-
-    def _record(self, directory: Path, round: int) -> None:
-        row = self.measure(round)
-        if self.node == 0:
-            add_row(directory, row)
+        self._meter.load_state_dict(saved["meter"])
+        self._lost = (saved["lost"][0], saved["lost"][1])
 
     def _clip(self) -> None:
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -246,10 +251,10 @@ class NodeTraining:
             torch._foreach_mul_(gradients, self.experiment.clip / norm)
 
     def _score(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
-        """Accuracy and loss of the present model."""
+        """Accuracy and loss of the present model; zeros without samples, for others to add theirs."""
         with Workers(1) as workers:
             scores = evaluate([self.model], samples, self.nodes.pipeline, workers, self.device)
-        return scores.accuracy[0], scores.loss[0]
+        return (scores.accuracy[0], scores.loss[0]) if scores else (0.0, 0.0)
 
     def _score_average(self) -> tuple[float, float]:
         """This node's share of the averaged model's accuracy and loss: every node looks at a part of the test set."""

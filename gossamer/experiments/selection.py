@@ -1,18 +1,23 @@
 """Step-size selection as in the paper: per cell of a table, the step size with the best validation accuracy at the end.
 
 A cell is everything but seed and step size. For each step size tried the final validation accuracy is averaged over the
-seeds that all of them have, so that a step size may be chosen on one seed and the others be run with the best alone; the
-best one's runs give the mean and the standard deviation (over seeds, n - 1) of the test accuracy.
+seeds that all of them have, so that a step size may be chosen on one seed and the others be run with the best alone.
+The best one's runs give the mean and the standard deviation (over seeds, n - 1) of the test accuracy. An experiment
+counts once, however often it is stored.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun
+
+ONE_STEP_SIZE = "only one step size was tried"
+
+_BEST_FIRST = ("done", "diverged", "failed", "unfinished")
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Candidate:
 class Cell:
     """One entry of a table: a method in a setting, with the step size chosen for it."""
 
+    key: str
+    """What its runs share: `StoredRun.cell`."""
     experiment: Experiment
     """One of its experiments, the chosen one's first where there is one."""
     label: str
@@ -72,14 +79,30 @@ class Cell:
         return self.chosen.runs if self.chosen else []
 
     @property
+    def missing(self) -> str:
+        """Why there is no accuracy: diverged (every step size did), unfinished or failed; empty if there is one."""
+        if self.chosen:
+            return ""
+        left = [c for c in self.candidates if not c.diverged]
+        if not left:
+            return "diverged"
+        return "unfinished" if any(c.unfinished for c in left) else "failed"
+
+    @property
     def accuracies(self) -> list[float]:
         """Their final test accuracies: the mean over nodes of each node's own model."""
-        return [float(run.rows[-1]["accuracy"]) for run in self.runs]
+        return [_accuracy(run) for run in self.runs]
 
     @property
     def mean(self) -> float | None:
         """The mean of the accuracies."""
         return fmean(self.accuracies) if self.runs else None
+
+    def mean_over(self, seeds: frozenset[int]) -> float | None:
+        """The mean of the accuracies with these seeds, all of which it has; of all, if none are given."""
+        if not self.runs or not seeds:
+            return self.mean
+        return fmean(_accuracy(run) for run in self.runs if run.experiment.seed in seeds)
 
     @property
     def std(self) -> float | None:
@@ -136,37 +159,79 @@ def select(runs: Iterable[StoredRun]) -> list[Cell]:
 
 
 def ranked(cells: Iterable[Cell]) -> list[Cell]:
-    """The best test accuracy first; cells without one last."""
-    return sorted(cells, key=lambda c: -c.mean if c.mean is not None else math.inf)
+    """The best test accuracy first, on the seeds that all have (see `seeds_note`); those without last."""
+    found = list(cells)
+    seeds = common_seeds(cell.runs for cell in found)
+    return sorted(found, key=lambda c: math.inf if (mean := c.mean_over(seeds)) is None else -mean)
 
 
-def _cell(runs: list[StoredRun]) -> Cell:
+def common_seeds(groups: Iterable[Sequence[StoredRun]]) -> frozenset[int]:
+    """The seeds that occur in every group of runs that is not empty."""
+    seeds = [_seeds_of(runs) for runs in groups if runs]
+    return frozenset.intersection(*seeds) if seeds else frozenset()
+
+
+def seeds_note(cells: Iterable[Cell]) -> str:
+    """A sentence if the accuracies to be compared are over different seeds, else nothing."""
+    groups = [cell.runs for cell in cells if cell.runs]
+    if len({_seeds_of(runs) for runs in groups}) < 2:
+        return ""
+    seeds = common_seeds(groups)
+    if not seeds:
+        return "the methods have no seed in common; they are ranked on different seeds"
+    written = ", ".join(map(str, sorted(seeds)))
+    return f"the methods have different seeds; they are ranked on those that all have ({written}), not by their means"
+
+
+def _cell(found: list[StoredRun]) -> Cell:
+    runs, doubles = _once(found)
     step_sizes = sorted({run.experiment.lr for run in runs})
     candidates = [_candidate(lr, [r for r in runs if r.experiment.lr == lr]) for lr in step_sizes]
-    shared = _shared_seeds(candidates)
+    shared = common_seeds(c.runs for c in candidates if not c.diverged)
     if shared:
         candidates = [replace(c, judged_on=shared) for c in candidates]
     # At equal scores the smaller step size, which is the steadier one.
     best = max(candidates, key=lambda c: (c.score, -c.lr))
     chosen = best if best.score > -math.inf else None
     first = chosen.runs[0] if chosen else runs[0]
-    cell = Cell(first.experiment, first.label, candidates, chosen, [])
-    cell.warnings.extend(_warnings(cell))
+    cell = Cell(first.cell, first.experiment, first.label, candidates, chosen, [])
+    cell.warnings.extend(f"{cell.label}: {sentence}" for sentence in [*_warnings(cell), *_about_doubles(doubles)])
     return cell
 
 
-def _shared_seeds(candidates: list[Candidate]) -> frozenset[int]:
-    """The seeds with which every step size that may be chosen has been run."""
-    seeds = [frozenset(run.experiment.seed for run in c.runs) for c in candidates if c.runs and not c.diverged]
-    return frozenset.intersection(*seeds) if seeds else frozenset()
+def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[StoredRun]]:
+    """One run for each step size and seed, the furthest that there is, and those left out."""
+    kept: dict[tuple[float, int], StoredRun] = {}
+    doubles = []
+    for run in sorted(dict.fromkeys(runs), key=lambda r: _BEST_FIRST.index(_status(r))):
+        if kept.setdefault((run.experiment.lr, run.experiment.seed), run) is not run:
+            doubles.append(run)
+    return list(kept.values()), doubles
 
 
 def _candidate(lr: float, runs: list[StoredRun]) -> Candidate:
-    groups: dict[str, list[StoredRun]] = {"done": [], "diverged": [], "failed": [], "unfinished": []}
+    groups: dict[str, list[StoredRun]] = {status: [] for status in _BEST_FIRST}
     for run in sorted(runs, key=lambda r: r.experiment.seed):
-        # A run that is marked as done but has lost its figures is as good as unfinished.
-        groups[run.status if run.rows or run.status != "done" else "unfinished"].append(run)
+        groups[_status(run)].append(run)
     return Candidate(lr, groups["done"], groups["diverged"], groups["failed"], groups["unfinished"])
+
+
+def _status(run: StoredRun) -> str:
+    """A run that is marked as done but has lost its last figures is as good as unfinished."""
+    return "unfinished" if run.status == "done" and not _reaches_the_end(run) else run.status
+
+
+def _reaches_the_end(run: StoredRun) -> bool:
+    """Whether the last figures are those of the last round: `rounds`, or the whole number next to `epochs`."""
+    if not run.rows:
+        return False
+    last, experiment = run.rows[-1], run.experiment
+    if experiment.rounds:
+        return bool(last["round"] >= experiment.rounds)
+    if not last["round"]:
+        return False
+    per_epoch = last["round"] / last["epoch"]
+    return bool(abs(last["round"] - experiment.epochs * per_epoch) < 0.5 + 1e-6)
 
 
 def _warnings(cell: Cell) -> list[str]:
@@ -174,22 +239,33 @@ def _warnings(cell: Cell) -> list[str]:
     tried = [c.lr for c in cell.candidates if c.tried]
     if cell.chosen is not None:
         found += _about_choice(cell, cell.chosen, tried)
-    elif tried:
+    elif cell.missing == "diverged":
         found.append(f"every step size tried diverged ({_list(tried)}); try smaller ones than {min(tried):g}")
     for status, word in (("diverged", "diverged"), ("failed", "failed"), ("unfinished", "not finished yet")):
-        hit = [(c.lr, getattr(c, status)) for c in cell.candidates if getattr(c, status)]
-        if not hit:
+        runs = [run for c in cell.candidates for run in getattr(c, status) if run.status == status]
+        if not runs:
             continue
-        where = f"at lr {_list([lr for lr, _ in hit])}"
-        reason = "" if status == "unfinished" else f": {hit[0][1][0].outcome['reason']}"
-        found.append(f"{_runs(cell.count(status))} {word} {where}{reason}")
-    return [f"{cell.label}: {sentence}" for sentence in found]
+        where = f"at lr {_list(sorted({run.experiment.lr for run in runs}))}"
+        reason = "" if status == "unfinished" else f": {runs[0].outcome['reason']}"
+        found.append(f"{_runs(len(runs))} {word} {where}{reason}")
+    lost = [run for c in cell.candidates for run in c.unfinished if run.status == "done"]
+    if lost:
+        again = "it" if len(lost) == 1 else "them"
+        found.append(f"the last figures of {_runs(len(lost))} are lost; delete {_places(lost)} to make {again} again")
+    return found
+
+
+def _about_doubles(doubles: list[StoredRun]) -> list[str]:
+    if not doubles:
+        return []
+    verb = "is" if len(doubles) == 1 else "are"
+    return [f"{_runs(len(doubles))} {verb} stored more than once; left out: {_places(doubles)}"]
 
 
 def _about_choice(cell: Cell, chosen: Candidate, tried: list[float]) -> list[str]:
     found = []
     if len(tried) == 1:
-        found.append(f"only one step size was tried ({chosen.lr:g})")
+        found.append(f"{ONE_STEP_SIZE} ({chosen.lr:g})")
     elif cell.at_edge:
         end, beyond = ("smallest", "smaller") if chosen.lr == tried[0] else ("largest", "larger")
         found.append(
@@ -202,14 +278,28 @@ def _about_choice(cell: Cell, chosen: Candidate, tried: list[float]) -> list[str
     rivals = [c for c in cell.candidates if c.runs and not c.diverged]
     if chosen.judged_on and any(len(c.runs) > len(chosen.judged_on) for c in rivals):
         found.append(f"the step size was chosen on {_seeds(len(chosen.judged_on))}, which all step sizes have")
+    elif not chosen.judged_on:
+        found.append("the step sizes have no seed in common; they were compared on different seeds")
     if any(c.on_test_data for c in cell.candidates):
         found.append("there is no validation set, so the step size was chosen by test accuracy")
     return found
 
 
+def _accuracy(run: StoredRun) -> float:
+    return float(run.rows[-1]["accuracy"])
+
+
 def _validation(run: StoredRun) -> float:
     last = run.rows[-1]
     return float(last["validation_accuracy"] if "validation_accuracy" in last else last["accuracy"])
+
+
+def _seeds_of(runs: Sequence[StoredRun]) -> frozenset[int]:
+    return frozenset(run.experiment.seed for run in runs)
+
+
+def _places(runs: Sequence[StoredRun]) -> str:
+    return ", ".join(str(run.directory) for run in runs)
 
 
 def _list(numbers: list[float]) -> str:

@@ -3,13 +3,19 @@
     run.json          the experiment, its label, the graph, the partition, the environment
     metrics.jsonl     one line of figures per evaluation
     checkpoints/      what is needed to go on; removed when the run is done
-    done.json         the marker: done or diverged, and why; a run without it is unfinished
+    done.json         the marker: done, diverged or failed, and why; a run without it is unfinished
+
+`seconds` in done.json is the wall-clock time of all attempts together, evaluations and repeated rounds included; of an
+attempt that was killed it counts the time until the last file that the attempt wrote. `seconds` in a row of figures is
+the time of the rounds alone, each counted once.
 
 Every file is written beside its place and then renamed, so a directory is never half of anything.
 """
 
 import json
 import logging
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +23,9 @@ from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.versions import versions_of
 from gossamer.files import write_text
-
-Row = dict[str, Any]
+from gossamer.rows import Row
 
 log = logging.getLogger("gossamer")
 
@@ -32,7 +38,10 @@ class StoredRun:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What run.json holds: experiment, label, cell, network, facts (graph, partition, sizes), environment."""
+        """What run.json holds: id, cell, label, network, experiment, environment, and `versions_of` the experiment.
+
+        Unless the run failed before its data was there, also graph and partition.
+        """
         path = self.directory / "run.json"
         about = read_json(path)
         if not {"id", "cell", "label", "experiment"} <= about.keys():
@@ -81,13 +90,23 @@ class StoredRun:
 
     @property
     def status_in_plan(self) -> str:
-        """The status, or "to make" for a run that nobody has begun."""
-        return self.status if (self.directory / "run.json").exists() else "to make"
+        """The status, or "to make" for a run that nobody has begun or that is outdated."""
+        return self.status if (self.directory / "run.json").exists() and not self.outdated else "to make"
 
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do: a failed run may be tried again, a diverged one would diverge again."""
-        return self.status in ("done", "diverged")
+        return self.status in ("done", "diverged") and not self.outdated
+
+    @property
+    def outdated(self) -> str | None:
+        """What came from a file that has changed since, as far as is known here: method, topology or None."""
+        try:
+            then: dict[str, str] = self.about.get("versions", {})
+            now = versions_of(self.experiment) if then else {}
+        except GossamerError:
+            return None
+        return next((key for key, version in now.items() if then.get(key, version) != version), None)
 
 
 def find_runs(*places: Path | str) -> list[StoredRun]:
@@ -102,6 +121,12 @@ def find_runs(*places: Path | str) -> list[StoredRun]:
     return found
 
 
+def runs_of(experiments: Iterable[Experiment], directory: Path) -> list[StoredRun]:
+    """The runs of these experiments that are in `directory`; one that cannot be read is left out with a warning."""
+    begun = (StoredRun(directory / e.id) for e in experiments if (directory / e.id / "run.json").exists())
+    return [run for run in begun if _is_readable(run)]
+
+
 def _is_readable(run: StoredRun) -> bool:
     try:
         return bool(run.about)
@@ -111,7 +136,10 @@ def _is_readable(run: StoredRun) -> bool:
 
 
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
-    """Refuse a directory that holds a run of other settings, or of the other network."""
+    """Refuse a directory that holds a run of other settings, of the other network, or of another version of a method.
+
+    An outdated run of the same settings is not refused: it is to be made again.
+    """
     run = StoredRun(directory)
     if not (directory / "run.json").exists() or not _is_readable(run):
         return
@@ -121,11 +149,27 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     ours, theirs = ({**e, "network": n} for e, n in (
         (experiment.to_dict(), network), (run.about["experiment"], theirs_network),
     ))  # fmt: skip
-    key = next(k for k in ours if theirs.get(k) != ours[k])
-    raise GossamerError(
-        f"{directory} holds another run: its {key} is {theirs.get(key)}, this one's is {ours[key]}; choose another "
-        f"directory, or delete it."
-    )
+    key = next((k for k in ours if theirs.get(k) != ours[k]), None)
+    if key is not None:
+        raise GossamerError(
+            f"{directory} holds another run: its {key} is {theirs.get(key)}, this one's is {ours[key]}; choose another "
+            f"directory, or delete it."
+        )
+    if not run.outdated:
+        raise GossamerError(
+            f"{directory} holds a run of the same settings, but its method had other hyper-parameters then; choose "
+            f"another directory, or delete it."
+        )
+
+
+def clear(directory: Path) -> None:
+    """Remove a run, as if it had not been begun. What it was goes last, so that half of this can be done again."""
+    (directory / "done.json").unlink(missing_ok=True)
+    shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+    (directory / "metrics.jsonl").unlink(missing_ok=True)
+    (directory / "run.json").unlink(missing_ok=True)
+    if not any(directory.iterdir()):
+        directory.rmdir()
 
 
 def add_row(directory: Path, row: Row) -> None:

@@ -2,12 +2,13 @@
 
     DIRECTORY/<id>/       a run
     DIRECTORY/.claims/    who is making which run at this moment
-    DIRECTORY/index.sqlite
 
 A sweep that is started again goes on where it stopped: what is done or diverged stays, what was under way continues
-from its checkpoint, what failed is tried once more. Two sweeps in one directory share the work.
+from its checkpoint, what failed is tried once more, what was made with another version of the user's file of its
+method or graph is made again. Two sweeps in one directory share the work.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -19,15 +20,18 @@ from gossamer.engine.workers import cores
 from gossamer.errors import GossamerError
 from gossamer.experiments.claims import claim, holder, is_claimed
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.index import FILE, Index
 from gossamer.experiments.launchers import Launcher, check_launcher, launch
 from gossamer.experiments.loggers import check_loggers
-from gossamer.experiments.store import StoredRun
-from gossamer.experiments.work import Plan, is_settled, mark_failed, work
+from gossamer.experiments.own_methods import load_python
+from gossamer.experiments.store import StoredRun, clear
+from gossamer.experiments.work import OnRow, Plan, is_settled, mark_failed, work
 from gossamer.files import check_writable
 from gossamer.interrupts import deferred_interrupts
+from gossamer.words import duration
 
 SECONDS_BETWEEN_LOOKS = 0.2
+
+log = logging.getLogger("gossamer")
 
 Progress = Callable[[float, str], None]
 
@@ -53,7 +57,7 @@ class SweepOutcome:
         counts = [(self.done, "done"), (self.diverged, "diverged"), (self.failed, "failed")]
         parts = [f"{n} {word}" for n, word in [*counts, (self.unfinished, "unfinished")] if n or word == "done"]
         before = f" ({self.skipped} of them before)" if self.skipped else ""
-        return f"{', '.join(parts)}{before} in {_duration(self.seconds)}"
+        return f"{', '.join(parts)}{before} in {duration(round(self.seconds))}"
 
 
 def run_sweep(
@@ -69,6 +73,7 @@ def run_sweep(
     loggers: Sequence[str] = (),
     project: str = "gossamer",
     load: Sequence[Path] = (),
+    on_row: OnRow = lambda experiment, row: None,
     on_progress: Progress = lambda fraction, text: None,
 ) -> SweepOutcome:
     """Make every experiment in `directory`/<its id>.
@@ -81,6 +86,8 @@ def run_sweep(
         Threads of each job; by default the cores of this machine are shared evenly.
     load
         Python files that define methods of your own: jobs in other processes must know them too.
+    on_row
+        Called with the experiment and the figures of each evaluation in this process, so with one job.
     on_progress
         Called with the fraction done and a line with counts and time left.
     """
@@ -90,10 +97,11 @@ def run_sweep(
         raise GossamerError(f"A sweep needs at least one job, but jobs is {jobs}.")
     check_launcher(launcher, slurm)
     check_loggers(loggers)
-    check_writable(directory / FILE)
+    load_python(load)
+    check_writable(directory / "run.json")
     left = [e for e in experiments if not StoredRun(directory / e.id).finished]
     skipped = len(experiments) - len(left)
-    _forget_failures(directory, left)
+    _reopen(directory, left)
     if workers is None and launcher != "slurm":
         workers = max(1, cores() // jobs)
     plan = Plan(
@@ -109,21 +117,29 @@ def run_sweep(
     watch = _Watch(directory, left, skipped, on_progress)
     watch.look()
     if left and jobs == 1 and launcher == "processes":
-        work(plan, on_row=lambda: watch.look(now=False))
+        work(plan, on_row, on_step=lambda: watch.look(now=False))
     elif left:
         _run_jobs(launcher, plan, min(jobs, len(left)), slurm, watch)
     watch.look()
-    Index(directory).refresh()
     return _outcome(directory, experiments, skipped, time.perf_counter() - began)
 
 
-def _forget_failures(directory: Path, experiments: Sequence[Experiment]) -> None:
-    """Take away the marks of failed runs, so that they are tried again; one that is being made is left alone."""
-    for experiment in experiments:
-        if is_settled(directory / experiment.id):
-            with claim(directory, experiment.id) as ours:
-                if ours and not StoredRun(directory / experiment.id).finished:
-                    (directory / experiment.id / "done.json").unlink(missing_ok=True)
+def _reopen(directory: Path, experiments: Sequence[Experiment]) -> None:
+    """Take away the marks of failed runs, and outdated runs as a whole; one that is being made is left alone."""
+    outdated = 0
+    for place in (directory / e.id for e in experiments):
+        if not is_settled(place) and not StoredRun(place).outdated:
+            continue
+        with claim(directory, place.name) as ours:
+            run = StoredRun(place)
+            if ours and run.outdated:
+                clear(place)
+                outdated += 1
+            elif ours and not run.finished:
+                (place / "done.json").unlink(missing_ok=True)
+    if outdated:
+        runs = "1 run was" if outdated == 1 else f"{outdated} runs were"
+        log.warning("%s made with another version of your files and will be made again.", runs)
 
 
 def _run_jobs(launcher: str, plan: Plan, jobs: int, slurm: dict[str, Any], watch: "_Watch") -> None:
@@ -189,7 +205,7 @@ class _Watch:
         remaining = len(self.left) - sum(self._part(e) for e in self.left if is_claimed(self._directory, e.id))
         made = -self._at_start - remaining
         if made > 0 and self.left:
-            text += f", {_duration((time.monotonic() - self._began) / made * remaining)} left"
+            text += f", {duration(round((time.monotonic() - self._began) / made * remaining))} left"
         self._on_progress(1 - remaining / self._total if self._total else 1.0, text)
 
     def _part(self, experiment: Experiment) -> float:
@@ -210,10 +226,3 @@ def _outcome(directory: Path, experiments: Sequence[Experiment], skipped: int, s
         if run.outcome and "reason" in run.outcome:
             reasons[experiment.id] = str(run.outcome["reason"])
     return SweepOutcome(**counts, skipped=skipped, reasons=reasons, seconds=seconds)
-
-
-def _duration(seconds: float) -> str:
-    """12 s, 3 min, 2.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,6 +1,7 @@
 """From an `Experiment` to a finished run directory."""
 
 import dataclasses
+import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +11,20 @@ from typing import Any
 
 from gossamer import data, methods, models, topology
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
-from gossamer.engine import DivergenceError, simulate, step_sizes
-from gossamer.engine.run import rounds_per_epoch
+from gossamer.engine import DivergenceError, simulate
 from gossamer.experiments.environment import environment
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.store import Row, StoredRun, add_row, refuse_another, write_json
+from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
+from gossamer.experiments.timing import timing
+from gossamer.experiments.versions import versions_of
+from gossamer.rows import Row
 from gossamer.topology import Topology
+
+log = logging.getLogger("gossamer")
+
+
+ATTEMPT = "attempt.json"
+"""Beside the checkpoints: when this attempt began, by its date, and how long those before took."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +42,8 @@ class Execution:
 def train(experiment: Experiment, directory: Path, execution: Execution | None = None) -> StoredRun:
     """Carry out an experiment in `directory`, from where it stopped if it has been begun there.
 
-    A run that diverges is finished: it is marked so, with the reason, and nothing is raised.
+    A run that diverges is finished: it is marked so, with the reason, and nothing is raised. A run whose method or
+    graph came from a file that has changed since is made again. What fails before its first figures leaves nothing.
     """
     execution = execution or Execution()
     refuse_another(directory, experiment, "simulated")
@@ -41,20 +51,45 @@ def train(experiment: Experiment, directory: Path, execution: Execution | None =
         return StoredRun(directory)
     experiment.check()
     nodes, graph = prepare(experiment, execution.data_dir)
-    write_json(directory / "run.json", describe(experiment, nodes, graph, "simulated"))
+    changed = StoredRun(directory).outdated
+    if changed:
+        log.warning("%s was made with another version of the file of its %s and is made again.", directory, changed)
+        clear(directory)
+    new = not (directory / "run.json").exists()
+    begin(directory, describe(experiment, nodes, graph, "simulated"))
     began = time.perf_counter()
     outcome: dict[str, Any] = {"status": "done"}
     try:
         _simulate(experiment, nodes, graph, directory, execution)
     except DivergenceError as error:
         outcome = {"status": "diverged", "reason": str(error), "round": error.round, "node": error.node}
+    except Exception:
+        if new and not StoredRun(directory).rows:
+            clear(directory)
+        raise
     finish(directory, {**outcome, "seconds": time.perf_counter() - began})
     return StoredRun(directory)
 
 
+def begin(directory: Path, about: dict[str, Any]) -> None:
+    """Mark a run as under way, and note how long the attempts before this one took."""
+    (directory / "done.json").unlink(missing_ok=True)
+    write_json(directory / "run.json", about)
+    mark = directory / "checkpoints" / ATTEMPT
+    before = 0.0
+    if mark.exists():
+        # An attempt lasted from its mark to the last file that it wrote.
+        files = [*directory.glob("metrics.jsonl"), *mark.parent.iterdir()]
+        last = max(path.stat().st_mtime for path in files)
+        before = read_json(mark)["seconds_before"] + last - mark.stat().st_mtime
+    write_json(mark, {"seconds_before": before})
+
+
 def finish(directory: Path, outcome: dict[str, Any]) -> None:
-    """Mark a run as finished and drop what was kept to continue it."""
-    write_json(directory / "done.json", outcome)
+    """Mark a run as finished, with the seconds of all attempts, and drop what was kept to continue it."""
+    mark = directory / "checkpoints" / ATTEMPT
+    before = read_json(mark)["seconds_before"] if mark.exists() else 0.0
+    write_json(directory / "done.json", {**outcome, "seconds": before + outcome["seconds"]})
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
@@ -66,23 +101,26 @@ def prepare(experiment: Experiment, data_dir: Path | None = None) -> tuple[NodeD
     return nodes, graph
 
 
-def describe(experiment: Experiment, nodes: NodeData, graph: Topology, network: str) -> dict[str, Any]:
-    """What run.json holds."""
-    return {
+def describe(experiment: Experiment, nodes: NodeData | None, graph: Topology | None, network: str) -> dict[str, Any]:
+    """What run.json holds; nodes and graph are None where a run failed before they were there."""
+    about: dict[str, Any] = {
         "id": experiment.id,
         "cell": experiment.cell,
         "label": experiment.label,
         "network": network,
         "experiment": experiment.to_dict(),
-        "graph": describe_graph(graph),
-        "partition": {
+        "versions": versions_of(experiment),
+    }
+    if graph is not None:
+        about["graph"] = describe_graph(graph)
+    if nodes is not None:
+        about["partition"] = {
             "recipe": nodes.partition.recipe,
             "classes": list(nodes.dataset.classes),
             "counts": nodes.partition.label_counts.tolist(),
             "label_distance": nodes.partition.label_distance,
-        },
-        "environment": environment(),
-    }
+        }
+    return {**about, "environment": environment()}
 
 
 def describe_graph(graph: Topology) -> dict[str, Any]:
@@ -99,21 +137,17 @@ def describe_graph(graph: Topology) -> dict[str, Any]:
 
 
 def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, directory: Path, execution: Execution) -> None:
-    per_epoch = rounds_per_epoch(nodes, experiment.batch_size)
-    total = experiment.rounds or round(experiment.epochs * per_epoch)
     simulate(
         models.get(experiment.model_name),
         nodes,
         methods.get(experiment.method),
         graph,
-        lr=step_sizes.get(experiment.schedule, experiment.lr, experiment.warm_up),
+        **timing(experiment, nodes),
         batch_size=experiment.batch_size,
-        rounds=total,
         seed=experiment.seed,
         weight_decay=experiment.weight_decay,
         clip=experiment.clip or None,
         node_weight=experiment.node_weight,
-        evaluate_every=total / per_epoch / experiment.evaluations,
         device=execution.device,
         workers=execution.workers,
         checkpoint=directory / "checkpoints",

@@ -27,6 +27,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.loggers import logging_to
 from gossamer.experiments.own_methods import describe, load_python
 from gossamer.experiments.store import write_json
+from gossamer.rows import Row
 
 SECONDS_BETWEEN_LOOKS = 0.1
 """How often a job that has nothing left to claim looks whether others have finished."""
@@ -88,11 +89,20 @@ class Plan:
         )
 
 
-def work(plan: Plan, on_row: Callable[[], None] = lambda: None) -> None:
-    """Make runs until all of the plan are settled, by this job or by others.
+OnRow = Callable[[Experiment, Row], None]
+"""Called with the figures of each evaluation."""
+
+
+def work(plan: Plan, on_row: OnRow = lambda experiment, row: None, on_step: Callable[[], None] = lambda: None) -> None:
+    """Make runs until all of the plan are settled, by this job or by others; `on_step` is called now and then.
 
     A run that fails is marked with its reason and the next one is made; a `StorageError` ends the work.
     """
+
+    def note(experiment: Experiment, row: Row) -> None:
+        on_row(experiment, row)
+        on_step()
+
     load_python(plan.load)
     left = plan.experiments
     while left:
@@ -104,12 +114,12 @@ def work(plan: Plan, on_row: Callable[[], None] = lambda: None) -> None:
                 if not ours:
                     open_.append(experiment)
                 elif not is_settled(plan.directory / experiment.id):
-                    _make(plan, experiment, on_row)
-            on_row()
+                    _make(plan, experiment, note)
+            on_step()
         left = open_
         if left:
             time.sleep(SECONDS_BETWEEN_LOOKS)
-            on_row()
+            on_step()
 
 
 def is_settled(directory: Path) -> bool:
@@ -119,14 +129,15 @@ def is_settled(directory: Path) -> bool:
 
 def mark_failed(directory: Path, experiment: Experiment, reason: str, trace: str = "") -> None:
     """Record that a run could not be made, and why."""
+    from gossamer.experiments.training import describe as describe_run
+
     if not (directory / "run.json").exists():
         # It failed before anything was known of it but what was asked.
-        values = {"id": experiment.id, "cell": experiment.cell, "label": experiment.label}
-        write_json(directory / "run.json", {**values, "experiment": experiment.to_dict()})
+        write_json(directory / "run.json", describe_run(experiment, None, None, "simulated"))
     write_json(directory / "done.json", {"status": "failed", "reason": reason, "traceback": trace})
 
 
-def _make(plan: Plan, experiment: Experiment, on_row: Callable[[], None]) -> None:
+def _make(plan: Plan, experiment: Experiment, on_row: OnRow) -> None:
     from gossamer.experiments.training import Execution, train
 
     directory = plan.directory / experiment.id
@@ -137,7 +148,7 @@ def _make(plan: Plan, experiment: Experiment, on_row: Callable[[], None]) -> Non
                 workers=plan.workers,
                 device=plan.device,
                 progress=False,
-                callbacks=[*callbacks, lambda row: on_row()],
+                callbacks=[*callbacks, lambda row: on_row(experiment, row)],
             )
             train(experiment, directory, execution)
     except Exception as error:

@@ -1,6 +1,7 @@
 """The contract every method fulfils, and the registry of those that do."""
 
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -104,6 +105,11 @@ class Method(ABC):
             )
         Method._registry[_key(cls.name)] = cls
 
+    def __repr__(self) -> str:
+        """As a dataclass shows itself: runs are known by it, so it tells the numbers and not where the object lies."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.hyperparameters.items())
+        return f"{type(self).__qualname__}({shown})"
+
     def initial(self, x: Tensor, net: Network) -> State:
         """Allocate what the method remembers, without any communication. All nodes start from the same x."""
         return State()
@@ -176,6 +182,12 @@ def get(spec: str, **hyperparameters: Any) -> Method:
             if not known:
                 raise GossamerError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
             raise unknown(f"hyper-parameter of {cls.facts.title}", key, known)
+    try:
+        inspect.signature(cls).bind(**hyperparameters)
+    except TypeError as error:
+        raise GossamerError(
+            f"{cls.facts.title} cannot be made: {error}; hyper-parameters follow its name, as in {cls.name}:key=value."
+        ) from None
     return cls(**hyperparameters)
 
 

@@ -80,6 +80,8 @@ class Facts:
     """Where the method comes from."""
     sends: int | Literal["all-reduce"] = 1
     """Vectors sent over each edge in a round."""
+    starts_with_all_reduce: bool = False
+    """The first round takes one all-reduce besides."""
     needs: Needs = Needs()
     """What it asks of the graph."""
     exact: bool = False

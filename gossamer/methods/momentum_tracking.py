@@ -43,6 +43,7 @@ class MomentumTracking(Method):
         title="Momentum Tracking",
         citation="Takezawa et al., TMLR 2023",
         sends=2,
+        starts_with_all_reduce=True,
         exact=True,
         exact_on_schedules=True,
         preserves_mean=True,
@@ -57,6 +58,9 @@ class MomentumTracking(Method):
     def __post_init__(self) -> None:
         check_fraction(self.facts.title, "beta", self.beta)
         check_choice(self.facts.title, "init", self.init, ("theorem", "zero"))
+        if self.init == "zero":
+            # The class declares what its defaults do; this instance is cheaper.
+            object.__setattr__(self, "facts", replace(self.facts, starts_with_all_reduce=False))
 
     def initial(self, x: Tensor, net: Network) -> TrackingState:
         """U = 0 and Y = 0; Theorem 1's start needs the first gradient and is made in the first round."""

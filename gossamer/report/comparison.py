@@ -10,9 +10,9 @@ from typing import Any
 
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.selection import Candidate, Cell, ranked, select
+from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
-from gossamer.report.curves import Band, average, node_accuracy
+from gossamer.report.curves import Band, at_the_end, average, node_accuracy
 from gossamer.report.style import BUILT_IN, Look, looks
 from gossamer.specs import split
 
@@ -65,7 +65,7 @@ class Entry:
     @cached_property
     def curves(self) -> dict[str, Band]:
         """Every figure over the course of training."""
-        return average([run.rows for run in self.runs])
+        return average([run.rows for run in self.runs], finished=bool(self._source.runs))
 
     @cached_property
     def node_accuracy(self) -> list[float]:
@@ -80,14 +80,11 @@ class Entry:
     @property
     def missing(self) -> str:
         """Why there is no accuracy; empty if there is one."""
-        if self.cell.chosen:
-            return ""
-        words = {"unfinished": "unfinished", "diverged": "diverged", "failed": "failed"}
-        return next((word for status, word in words.items() if self.cell.count(status)), "no result")
+        return self.cell.missing
 
     def last(self, column: str) -> float:
         """A figure at the end, averaged over the seeds; nan where it was not measured."""
-        return next((v for v in reversed(self.curves[column].mean) if math.isfinite(v)), math.nan)
+        return at_the_end([run.rows for run in self.runs], column)
 
     @property
     def _source(self) -> Candidate:
@@ -119,7 +116,9 @@ class Panel:
         for entry in self.entries:
             for warning in entry.cell.warnings:
                 groups.setdefault(warning.removeprefix(f"{entry.method}: "), []).append(entry.title)
-        return [
+        seeds = seeds_note(entry.cell for entry in self.entries)
+        told = [f"{seeds.capitalize()}."] if seeds else []
+        return told + [
             f"{'All methods' if len(names) == len(self.entries) > 1 else ', '.join(names)}: {warning.rstrip('.')}."
             for warning, names in groups.items()
         ]
@@ -147,9 +146,9 @@ class Comparison:
     @cached_property
     def values(self) -> dict[str, list[Any]]:
         """Every setting with all its values; methods by their labels."""
-        found: dict[str, dict[Any, None]] = {key: {} for key in settings_of(Experiment())}
+        found: dict[str, dict[Any, None]] = {key: {} for key in Experiment().settings}
         for run in self.runs:
-            for key, value in settings_of(run.experiment).items():
+            for key, value in run.experiment.settings.items():
                 found[key][value] = None
         return {key: self.methods if key == "method" else sorted(values, key=natural) for key, values in found.items()}
 
@@ -215,15 +214,10 @@ def collect(runs: Iterable[StoredRun]) -> Comparison:
     return Comparison(found, tuple(panels), _looks([e.cell for p in panels for e in p.entries]))
 
 
-def settings_of(experiment: Experiment) -> Settings:
-    """All fields, with the model that was meant where none was named."""
-    return {**experiment.to_dict(), "model": experiment.model_name}
-
-
 def _by_settings(cells: Sequence[Cell]) -> list[tuple[Settings, list[Entry]]]:
     groups: dict[str, tuple[Settings, list[Entry]]] = {}
     for cell in cells:
-        settings = {k: v for k, v in settings_of(cell.experiment).items() if k not in NOT_SETTINGS}
+        settings = {k: v for k, v in cell.experiment.settings.items() if k not in NOT_SETTINGS}
         groups.setdefault(json.dumps(settings), (settings, []))[1].append(Entry(cell, {}))
     return list(groups.values())
 

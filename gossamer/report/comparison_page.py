@@ -1,7 +1,6 @@
 """The report's page, section by section."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,11 +10,12 @@ from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.report import graph_drawing
 from gossamer.report.charts import Figure, figure, partition_figure
-from gossamer.report.comparison import Comparison, Panel
+from gossamer.report.comparison import NOT_SETTINGS, Comparison, Panel
 from gossamer.report.line_charts import line_charts
 from gossamer.report.page import code, heading, page, paragraph
 from gossamer.report.style import MARKER_PATHS, Look
 from gossamer.report.tables import Table, matrix, ranking
+from gossamer.words import NONE, percent, word
 
 _HERE = Path(__file__).parent
 
@@ -68,7 +68,7 @@ def _lead(comparison: Comparison) -> str:
 
 def _what_was_compared(comparison: Comparison) -> str:
     pieces = [heading("What was compared")]
-    pieces.append(_facts({key: ", ".join(_word(v) for v in values) for key, values in comparison.varied.items()}))
+    pieces.append(_facts({key: ", ".join(word(v) for v in values) for key, values in comparison.varied.items()}))
     return "\n".join([*pieces, _notes(comparison.notes)])
 
 
@@ -163,7 +163,7 @@ def _seed_note(panel: Panel, what: str) -> str:
 
 
 def _configuration(comparison: Comparison) -> str:
-    shared = {key: _word(value) for key, value in comparison.shared.items()}
+    shared = {key: word(value) for key, value in comparison.shared.items()}
     versions = {key: ", ".join(values) for key, values in comparison.environments.items()}
     return (
         f'{heading("Configuration and versions")}<div class="columns"><div><h3>Shared by all runs</h3>{_facts(shared)}'
@@ -193,25 +193,21 @@ def _reproduce(comparison: Comparison, command: str | None) -> str:
 
 
 def _all_runs(comparison: Comparison) -> str:
-    head = ["run", "method", *(k for k in comparison.varied if k not in ("method", "lr", "seed")), "step size", "seed",
-            "status", "accuracy (%)"]  # fmt: skip
+    varied = [key for key in comparison.varied if key not in NOT_SETTINGS]
+    head = ["run", "method", *varied, "step size", "seed", "status", "accuracy (%)"]
     rows = []
     for run in comparison.runs:
-        values = run.about["experiment"]
-        varied = [_word(values[k]) for k in comparison.varied if k not in ("method", "lr", "seed")]
-        last = run.rows[-1]["accuracy"] if run.rows else math.nan
-        figures = f"{100 * last:.1f}" if math.isfinite(last) else ""
-        rows.append(
-            [run.directory.name, run.label, *varied, f"{values['lr']:g}", str(values["seed"]), run.status, figures]
-        )
+        values = run.experiment.settings
+        last = percent(run.rows[-1]["accuracy"]) if run.rows else NONE
+        told = [word(values[key]) for key in [*varied, "lr", "seed"]]
+        rows.append([run.directory.name, run.label, *told, run.status, last])
     body = _table(Table(head, rows))
     return f"<details><summary>All {len(rows)} runs</summary>{body}</details>"
 
 
 def toml(experiment: Experiment) -> str:
     """An experiment as the file that `gossamer run` reads."""
-    values = {**experiment.to_dict(), "model": experiment.model_name}
-    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in values.items())
+    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in experiment.settings.items())
 
 
 def _table(table: Table, dressed: Mapping[str, str] | None = None, methods: Sequence[str] = ()) -> str:
@@ -251,10 +247,6 @@ def _facts(values: Mapping[str, str]) -> str:
     names = {"lr": "step size", "node_weight": "weight of a node"}
     lines = (f"<dt>{escape(names.get(k, k.replace('_', ' ')))}</dt><dd>{escape(v)}</dd>" for k, v in values.items())
     return f'<dl class="facts">{"".join(lines)}</dl>'
-
-
-def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _json(value: Any) -> str:

@@ -1,11 +1,15 @@
 """Figures over the course of training, averaged over seeds."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gossamer.experiments.store import Row
+from gossamer.rows import Row
+
+FloatArray = NDArray[np.float64]
 
 MOST_POINTS = 200
 """A curve of more evaluations is thinned out to these; no screen shows more."""
@@ -25,7 +29,7 @@ _COLUMNS: dict[str, Callable[[Row], float | None]] = {
 
 @dataclass(frozen=True)
 class Band:
-    """One figure at every evaluation: mean and sample standard deviation over the seeds; nan where there is none."""
+    """One figure in the course of training: mean and sample standard deviation over seeds; nan where there is none."""
 
     mean: list[float]
     std: list[float]
@@ -36,15 +40,27 @@ class Band:
         return bool(np.isfinite(self.mean).any())
 
 
-def average(runs: Sequence[Sequence[Row]]) -> dict[str, Band]:
-    """Every column's band over runs that differ in their seed; the k-th evaluations are averaged with each other.
+def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, Band]:
+    """Every column's band over runs that differ in their seed.
 
-    Runs of other length (unfinished ones) count as far as the shortest goes.
+    Seeds deal out the data anew, so an epoch has other numbers of rounds and evaluations fall on other places.
+    Therefore every run is read, on straight lines between its evaluations, at the evaluations of the one that ends
+    first: finished runs at the same share of their whole, others at the same epoch, as far as the shortest goes.
     """
-    length = min(map(len, runs), default=0)
-    shown = np.unique(np.linspace(0, length - 1, min(length, MOST_POINTS)).round().astype(int))
-    kept = [[rows[k] for k in shown] for rows in runs]
-    return {name: _band([[value(row) for row in rows] for rows in kept]) for name, value in _COLUMNS.items()}
+    kept = [rows for rows in runs if rows]
+    along = [_places(rows, finished) for rows in kept]
+    common = _thinned(min(along, key=lambda places: places[-1], default=np.empty(0)))
+    pairs = list(zip(along, kept, strict=True))
+    return {
+        name: _band([np.interp(common, places, _numbers(rows, value)) for places, rows in pairs])
+        for name, value in _COLUMNS.items()
+    }
+
+
+def at_the_end(runs: Sequence[Sequence[Row]], column: str) -> float:
+    """A column's last figure of every run, averaged over the runs; nan where one has none."""
+    last = [_numbers(rows[-1:], _COLUMNS[column])[0] for rows in runs if rows]
+    return float(np.mean(last)) if last else math.nan
 
 
 def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
@@ -53,11 +69,27 @@ def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
     return [float(v) for v in np.mean(last, axis=0)] if last else []
 
 
-def _band(values: list[list[float | None]]) -> Band:
-    if not values or not values[0]:
+def _places(rows: Sequence[Row], finished: bool) -> FloatArray:
+    """Where the evaluations are: the share of the whole run, or the epoch."""
+    epochs = np.array([row["epoch"] for row in rows], dtype=float)
+    # Rounded, so that places which are equal but for the last bit are the same place.
+    return np.round(epochs / (epochs[-1] or 1.0), 12) if finished else epochs
+
+
+def _thinned(places: FloatArray) -> FloatArray:
+    chosen = np.linspace(0, len(places) - 1, min(len(places), MOST_POINTS)).round().astype(int)
+    return np.take(places, chosen)
+
+
+def _numbers(rows: Sequence[Row], value: Callable[[Row], float | None]) -> FloatArray:
+    return np.array([value(row) for row in rows], dtype=float)
+
+
+def _band(values: list[FloatArray]) -> Band:
+    if not values:
         return Band([], [])
-    table = np.array(values, dtype=float)
-    std = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(table.shape[1])
+    table = np.array(values)
     with np.errstate(invalid="ignore"):
         mean = table.mean(axis=0)
+        std = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(mean))
     return Band(mean.tolist(), std.tolist())

@@ -1,11 +1,12 @@
-"""Single drawings: a graph, the learning curve of one run."""
+"""Single drawings: a graph, a partition, the learning curve of one run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.errors import GossamerError
 from gossamer.files import replacing
-from gossamer.report.figures import load_matplotlib
+from gossamer.report.figures import load_matplotlib, render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,20 @@ def draw_topology(graph: "Topology", path: Path) -> None:
 
     _check_format(path)
     _save(graph_figure(describe_graph(graph)), path)
+
+
+def draw_partition(
+    counts: Sequence[Sequence[int]], path: Path, title: str = "", class_names: Sequence[str] | None = None
+) -> None:
+    """One stacked bar per row of `counts` [nodes][classes], one colour per class, into a .png, .svg or .pdf file."""
+    from gossamer.report.partition_bars import bars_figure
+
+    classes = len(counts[0])
+    names = [str(label) for label in range(classes)] if class_names is None else list(class_names)
+    if len(names) != classes:
+        raise GossamerError(f"A chart of {classes} classes needs {classes} class names, not {len(names)}.")
+    _check_format(path)
+    _save(bars_figure(counts, names, title, (min(4 + 0.35 * len(counts), 16), 4)), path)
 
 
 def draw_curve(run: "StoredRun", path: Path) -> None:
@@ -44,10 +59,10 @@ def draw_curve(run: "StoredRun", path: Path) -> None:
 
 
 def _check_format(path: Path) -> None:
-    if path.suffix not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise GossamerError(f"Cannot draw into {path}: its name must end in {', '.join(FORMATS)}.")
 
 
 def _save(figure: "Figure", path: Path) -> None:
     with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix[1:], dpi=200)
+        render(figure, temporary, path.suffix[1:].lower())

@@ -11,14 +11,18 @@ MOST_EDGES = 3000
 
 
 def places(nodes: int, edges: Sequence[Edge]) -> list[Place]:
-    """Coordinates in the unit disc: a tree spreads from its centre, everything else stands on a circle."""
-    neighbours: list[list[int]] = [[] for _ in range(nodes)]
-    for a, b in edges:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
+    """Coordinates between -1 and 1: trees spread from their centre, lattices and the cube look like what they are.
+
+    Everything else stands on a circle.
+    """
     if 2 < nodes == len(edges) + 1:
+        neighbours: list[list[int]] = [[] for _ in range(nodes)]
+        for a, b in edges:
+            neighbours[a].append(b)
+            neighbours[b].append(a)
         return _chain(neighbours) if max(map(len, neighbours)) <= 2 else _tree(neighbours)
-    return [_on_circle(k / max(1, nodes)) for k in range(nodes)]
+    circle = [_on_circle(k / max(1, nodes)) for k in range(nodes)]
+    return _cube(nodes, edges) or _lattice(nodes, edges) or circle
 
 
 def svg(nodes: int, edges: Sequence[Edge], description: str) -> str:
@@ -26,11 +30,7 @@ def svg(nodes: int, edges: Sequence[Edge], description: str) -> str:
     if len(edges) > MOST_EDGES:
         return ""
     at = [(100 + 86 * x, 100 + 86 * y) for x, y in places(nodes, edges)]
-    radius = 8.0 if nodes <= 32 else max(1.5, 200 / nodes)
-    lines = "".join(
-        f'<line x1="{at[a][0]:.1f}" y1="{at[a][1]:.1f}" x2="{at[b][0]:.1f}" y2="{at[b][1]:.1f}"/>' for a, b in edges
-    )
-    discs = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>' for x, y in at)
+    lines, discs = marks(at, edges, 8.0 if nodes <= 32 else max(1.5, 200 / nodes))
     names = "".join(f'<text x="{x:.1f}" y="{y:.1f}" dy=".35em">{k}</text>' for k, (x, y) in enumerate(at))
     return (
         f'<svg class="graph" viewBox="0 0 200 200" role="img" aria-label="{description}">'
@@ -38,10 +38,57 @@ def svg(nodes: int, edges: Sequence[Edge], description: str) -> str:
     )
 
 
+def marks(at: Sequence[Place], edges: Sequence[Edge], radius: float) -> tuple[str, str]:
+    """SVG's lines of the edges and discs of the nodes."""
+    lines = (
+        f'<line x1="{at[a][0]:.1f}" y1="{at[a][1]:.1f}" x2="{at[b][0]:.1f}" y2="{at[b][1]:.1f}"/>' for a, b in edges
+    )
+    return "".join(lines), "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>' for x, y in at)
+
+
 def _on_circle(turn: float, radius: float = 1.0) -> Place:
     """From the top, clockwise."""
     angle = 2 * math.pi * turn
     return radius * math.sin(angle), -radius * math.cos(angle)
+
+
+def _cube(nodes: int, edges: Sequence[Edge]) -> list[Place]:
+    """The hypercube of eight nodes, seen from the front: bit 0 to the right, bit 1 downwards, bit 2 to the back."""
+    if nodes != 8 or len(edges) != 12 or any((a ^ b).bit_count() != 1 for a, b in edges):
+        return []
+    return [(1.35 * (k & 1) - 0.95 + 0.55 * (k >> 2), 1.35 * (k >> 1 & 1) - 0.4 - 0.55 * (k >> 2)) for k in range(8)]
+
+
+def _lattice(nodes: int, edges: Sequence[Edge]) -> list[Place]:
+    """A grid or a torus whose node r * columns + c sits in row r and column c; nothing if the graph is neither."""
+    for rows in range(2, nodes // 2 + 1):
+        columns, rest = divmod(nodes, rows)
+        whole = rows * (columns - 1) + columns * (rows - 1)
+        if rest or len(edges) < whole or not all(_is_step(a, b, rows, columns) for a, b in edges):
+            continue
+        # The rows and columns of a torus are arcs, so that the edges that wrap around are their chords.
+        bend = 0.12 * max(rows, columns) if len(edges) > whole else 0.0
+        wide, high = (2 / (number - 1 + bend) for number in (columns, rows))
+        wide, high = min(wide, 1.5 * high), min(high, 1.5 * wide)
+        return [
+            (
+                wide * (column - (columns - 1) / 2 + bend * (_arc(row, rows) - 0.5)),
+                high * (row - (rows - 1) / 2 + bend * (_arc(column, columns) - 0.5)),
+            )
+            for row, column in (divmod(node, columns) for node in range(nodes))
+        ]
+    return []
+
+
+def _is_step(a: int, b: int, rows: int, columns: int) -> bool:
+    """Whether two nodes of a lattice that wraps around are next to each other."""
+    down, right = abs(a // columns - b // columns), abs(a % columns - b % columns)
+    return (down == 0 and right in (1, columns - 1)) or (right == 0 and down in (1, rows - 1))
+
+
+def _arc(place: int, number: int) -> float:
+    """0 in the middle of `number` places, 1 at both ends."""
+    return (2 * place / (number - 1) - 1) ** 2
 
 
 def _chain(neighbours: list[list[int]]) -> list[Place]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from gossamer.errors import GossamerError
 from gossamer.files import replacing
 from gossamer.report import graph_drawing
-from gossamer.report.charts import class_colours
 from gossamer.report.comparison import Comparison, Panel
 from gossamer.report.figures import load_matplotlib, render
 from gossamer.report.line_charts import LineChart, Series, line_charts
+from gossamer.report.partition_bars import bars_figure
 from gossamer.report.style import Look, matplotlib_line, matplotlib_marker
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def panel_figures(panel: Panel, looks: Mapping[str, Look]) -> dict[str, "Figure"
     with load_matplotlib().rc_context(_STYLE):
         found = {chart.key: _lines(chart, looks) for chart in line_charts(panel)}
         if "partition" in panel.about:
-            found["partition"] = _partition(panel.about["partition"])
+            partition = panel.about["partition"]
+            title = f"mean label distance {partition['label_distance']:.3f}"
+            found["partition"] = bars_figure(partition["counts"], partition["classes"], title, (_WIDTH, _HEIGHT))
         if "graph" in panel.about:
             found["graph"] = graph_figure(panel.about["graph"])
     return found
@@ -99,22 +101,6 @@ def _mark_chosen(axes: "Axes", series: Series, look: Look) -> None:
     for x, y in zip(series.x, series.y, strict=True):
         if x == series.chosen:
             axes.plot([x], [y], marker=matplotlib_marker(look), markersize=7, color=look.colour, zorder=4)
-
-
-def _partition(partition: dict[str, Any]) -> "Figure":
-    figure, axes = _empty()
-    counts, classes = partition["counts"], partition["classes"]
-    below = [0] * len(counts)
-    for k, (name, colour) in enumerate(zip(classes, class_colours(len(classes)), strict=True)):
-        heights = [row[k] for row in counts]
-        axes.bar(range(len(counts)), heights, bottom=below, color=colour, label=str(name), width=0.85)
-        below = [low + height for low, height in zip(below, heights, strict=True)]
-    axes.set(xlabel="node", ylabel="samples", title=f"mean label distance {partition['label_distance']:.3f}")
-    axes.locator_params(axis="x", integer=True)
-    if len(classes) <= 20:
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], title="class", loc="outside right center", frameon=False)
-    return figure
 
 
 def graph_figure(graph: dict[str, Any]) -> "Figure":

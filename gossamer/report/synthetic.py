@@ -6,8 +6,9 @@ from pathlib import Path
 
 from gossamer.experiments.synthetic import SyntheticResult
 from gossamer.files import check_writable, write_text
-from gossamer.report.figures import check_matplotlib, save_figure, synthetic_figures
+from gossamer.report.figures import check_matplotlib, save_figure
 from gossamer.report.page import code, drawing, heading, page, paragraph, table
+from gossamer.report.synthetic_figures import synthetic_figures
 
 PAGE = "report.html"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gossamer.files import write_text
 from gossamer.report.comparison import Comparison, Entry, Panel
+from gossamer.words import NONE, duration, mean_std, percent, size
 
-NONE = "–"
 _MOST_COLUMNS = 8
 
 
@@ -69,9 +69,7 @@ def matrix(comparison: Comparison) -> Table:
 
 def accuracy(entry: Entry) -> str:
     """Mean ± standard deviation over the seeds in percent, or why there is none."""
-    if not math.isfinite(entry.mean):
-        return entry.missing
-    return f"{100 * entry.mean:.1f} ± {100 * entry.std:.2f}" if math.isfinite(entry.std) else f"{100 * entry.mean:.1f}"
+    return entry.missing or mean_std(entry.mean, entry.std, scale=100)
 
 
 def step_size(entry: Entry) -> str:
@@ -84,28 +82,6 @@ def seeds(entry: Entry) -> str:
     """How many seeds are in the mean, and of how many if some are missing."""
     done = entry.cell.seeds
     return str(done) if done == entry.wanted else f"{done} of {entry.wanted}"
-
-
-def percent(value: float) -> str:
-    """One decimal."""
-    return f"{100 * value:.1f}" if math.isfinite(value) else NONE
-
-
-def size(count: float) -> str:
-    """A number of bytes."""
-    if not math.isfinite(count):
-        return NONE
-    name, unit = next(((n, u) for n, u in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= u), ("B", 1.0))
-    return f"{count / unit:.3g} {name}"
-
-
-def duration(seconds: float) -> str:
-    """A time in seconds, minutes or hours."""
-    if not math.isfinite(seconds):
-        return NONE
-    if seconds < 90:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def markdown(table: Table) -> str:

@@ -182,7 +182,7 @@ BAD = {
     "no nodes": (["--nodes", "0"], "The number of nodes must be a whole number of at least 1, not 0."),
     "an option without its value": (["--lr"], 'Command "synthetic" parameter --lr requires an argument. See: gossamer'),
     "an argument too many": (["ring"], "Do not know what to do with 'ring'; options begin with --. See: gossamer"),
-    "zeta2 that is no list": (["--zeta2", "a,b"], "zeta2 is 'a,b', but it must be numbers separated by commas, such"),
+    "zeta2 that is no list": (["--zeta2", "a,b"], "zeta2 must be numbers separated by commas, not 'a,b'"),
     "no zeta2": (["--zeta2", ","], "zeta2 is empty, so there is nothing to run; give at least one value, such as 25."),
     "a negative variance": (["--sigma2", "-1"], "sigma2 is a variance and cannot be -1; use 0 or more."),
     "a seed beyond all": (["--seed", "9" * 30], "The seed must be a whole number from 0 to 2^62, but it is 999"),

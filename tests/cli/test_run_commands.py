@@ -74,6 +74,32 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
     assert "Own Sign" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_compare_trains_an_edited_method_anew_and_says_so(capsys, caplog, tmp_path):
+    own = tmp_path / "own_edited.py"
+    text = (
+        "import gossamer as gs\n\n\nclass Own(gs.Method):\n"
+        '    name = "own-edited"\n    facts = gs.Facts(title="Own Edited", sends=0)\n\n'
+        "    def step(self, state, x, grad, lr, net, round):\n        x.sub_(grad, alpha=lr)\n"
+    )
+    arguments = ["compare", *TINY, "--methods", "own-edited,dsgd", "--load", own, "--out", tmp_path / "out", "--json"]
+    rankings = []
+    for source in (text, text, text.replace("alpha=lr", "alpha=-lr")):
+        own.write_text(source)
+        code, out, _ = gossamer(capsys, *arguments)
+        assert code == 0
+        rankings.append(json.loads(out)["ranking"])
+    assert rankings[0] == rankings[1] != rankings[2]
+    assert len(find_runs(tmp_path / "out")) == 2
+    assert caplog.messages == ["1 run was made with another version of your files and will be made again."]
+
+
+def test_what_no_run_of_a_comparison_can_do_ends_with_a_sentence(capsys, tmp_path):
+    arguments = ["--methods", "dsgd,dsgdm", "--model", "vgg-11", "--out", tmp_path]
+    code, out, err = gossamer(capsys, "compare", *TINY, *arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert not (tmp_path / "report.html").exists()
+
+
 def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_path):
     own = tmp_path / "own_broken.py"
     own.write_text(
@@ -141,7 +167,7 @@ def test_a_live_table_shows_every_experiment(capsys):
     experiments = [Experiment(method="dsgdm"), Experiment()]
     row = {"epoch": 1.5, "accuracy": 0.5, "accuracy_min": 0.25, "loss": 1.0, "consensus_distance": 0.1}
     with live_table(experiments, shown=True) as watch:
-        watch(experiments[1])(row)
+        watch(experiments[1], row)
     shown = capsys.readouterr().err
     assert "DSGDm" in shown
     assert "50.0" in shown

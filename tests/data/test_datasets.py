@@ -22,6 +22,24 @@ def test_from_tensors_keeps_the_users_tensors() -> None:
     assert data.augmentation is None
 
 
+def test_the_fingerprint_tells_datasets_apart() -> None:
+    inputs, targets = torch.randn(5, 3), torch.tensor([0, 2, 1, 2, 0])
+    one = Dataset.from_tensors(inputs, targets)
+    assert one.fingerprint == Dataset.from_tensors(inputs.clone(), targets.clone(), name="another").fingerprint
+    others = [
+        Dataset.from_tensors(inputs + 1, targets),
+        Dataset.from_tensors(inputs, targets.roll(1)),
+        Dataset.from_tensors(inputs.T.reshape(5, 3), targets),
+        Dataset.from_tensors(inputs.double(), targets),
+        Dataset.from_tensors(inputs.bfloat16(), targets),
+        Dataset.from_tensors(inputs, targets, (inputs[:2], targets[:2])),
+        Dataset.from_tensors(inputs, targets, classes=4),
+        Dataset.from_tensors(inputs, targets, normalization=Normalization(0.5, 2.0)),
+        Dataset.from_tensors(inputs, targets, augmentation=Augmentation(padding=1)),
+    ]
+    assert len({data.fingerprint for data in [one, *others]}) == len(others) + 1
+
+
 def test_from_tensors_takes_arrays_and_lists() -> None:
     images = np.arange(16, dtype=np.uint8).reshape(4, 1, 2, 2)
     images.flags.writeable = False

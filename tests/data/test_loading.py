@@ -109,8 +109,8 @@ def test_files_are_found_directly_or_in_a_folder(
 
 def test_places_are_searched_in_order(home: Path, fashion: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     places = [
-        gzipped(home / "cache" / "gossamer" / "fashion-mnist", fashion),
         gzipped(home / "system", fashion),
+        gzipped(home / "cache" / "gossamer" / "fashion-mnist", fashion),
         gzipped(home / "variable" / "fashion-mnist", fashion),
         gzipped(home / "argument", fashion),
     ]
@@ -306,6 +306,14 @@ def test_get_mends_a_damaged_dataset(home: Path, web: Web, write: Callable[[Path
     write(home / "data" / folder, mnist_like(9))
     get("fashion-mnist", home / "data")
     assert verify("fashion-mnist", home / "data").folder == home / "data" / "fashion-mnist"
+
+
+def test_get_mends_a_damaged_copy_of_the_systems(home: Path, web: Web) -> None:
+    plain(home / "system", mnist_like(9))
+    with pytest.raises(GossamerError, match="run `gossamer data get fashion-mnist`"):
+        load("fashion-mnist")
+    assert get("fashion-mnist").folder == home / "cache" / "gossamer" / "fashion-mnist"
+    assert len(load("fashion-mnist").test_targets) == 3
 
 
 def test_load_downloads_when_asked_to(home: Path, web: Web) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from gossamer.data.partition import k_class
 from gossamer.errors import GossamerError
+from gossamer.report.charts import class_colours
 
 PARTITION = k_class(4, 2)([0, 1, 2] * 30)
 
@@ -30,10 +31,11 @@ def test_bar_heights(monkeypatch, tmp_path):
 
     drawn = []
     bar = Axes.bar
-    monkeypatch.setattr(Axes, "bar", lambda self, x, h, **kw: drawn.append((h, kw["bottom"])) or bar(self, x, h, **kw))
+    monkeypatch.setattr(Axes, "bar", lambda self, x, h, **kw: drawn.append((h, kw)) or bar(self, x, h, **kw))
     PARTITION.plot(tmp_path / "chart.png")
     assert [list(heights) for heights, _ in drawn] == PARTITION.label_counts.T.tolist()
-    assert [low + high for low, high in zip(drawn[-1][1], drawn[-1][0], strict=True)] == PARTITION.sizes
+    assert [low + high for low, high in zip(drawn[-1][1]["bottom"], drawn[-1][0], strict=True)] == PARTITION.sizes
+    assert [kw["color"] for _, kw in drawn] == class_colours(3), "a class has the colour that it has in a report"
 
 
 def test_many_classes(tmp_path):

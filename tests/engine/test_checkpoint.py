@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gossamer.engine import Cosine, checkpoint
+from gossamer import checkpoint_files, data
+from gossamer.engine import Cosine, StepSize, checkpoint
 from gossamer.errors import GossamerError
 from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits
 from tests.engine.test_simulate import WithBatchNorm, WithDropout
@@ -161,3 +162,48 @@ def test_checkpoints_hold_no_pickled_objects(tmp_path):
     saved = torch.load(newest_file, weights_only=True)
     assert saved["round"] == 6
     assert json.loads(saved["content"]["history"])
+
+
+def test_a_checkpoint_beyond_the_end_is_refused(tmp_path):
+    run_digits(rounds=6, checkpoint=tmp_path)
+    with pytest.raises(GossamerError, match=r"after 6 rounds, but this run has 4, .* ask for at least 6 rounds"):
+        run_digits(rounds=4, checkpoint=tmp_path)
+    assert run_digits(rounds=6, checkpoint=tmp_path).simulation.round == 6
+
+
+def test_functions_are_told_apart_by_their_step_sizes(tmp_path):
+    run_digits(lr=lambda r: 0.1 / (r + 1), checkpoint=tmp_path)
+    assert run_digits(lr=lambda r: 0.1 / (1 + r), checkpoint=tmp_path).simulation.round == 6
+    with pytest.raises(GossamerError, match=r"belongs to another run: its step_sizes is '0\.1 to 0\.0166667, "):
+        run_digits(lr=lambda r: 0.1 / (r + 1) if r != 3 else 0.0, checkpoint=tmp_path)
+
+
+class Halving(StepSize):
+    def at(self, epoch, epochs):
+        return 0.1 * 0.5 ** int(epoch)
+
+
+def test_a_schedule_of_ones_own_is_resumed(tmp_path):
+    run_digits(lr=Halving(), checkpoint=tmp_path)
+    assert run_digits(lr=Halving(), checkpoint=tmp_path).simulation.round == 6
+
+
+def test_other_data_of_the_same_name_are_refused(tmp_path):
+    def nodes(seed):
+        draw = torch.Generator().manual_seed(seed)
+        inputs, targets = torch.rand(80, 1, 8, 8, generator=draw), torch.arange(80) % 4
+        return data.Dataset.from_tensors(inputs, targets).split(data.partition.iid(nodes=4))
+
+    run_digits(data=nodes(0), checkpoint=tmp_path)
+    assert run_digits(data=nodes(0), checkpoint=tmp_path).simulation.round == 6
+    with pytest.raises(GossamerError, match="belongs to another run: its data is"):
+        run_digits(data=nodes(1), checkpoint=tmp_path)
+
+
+def test_a_checkpoint_that_says_less_of_its_run_is_continued(tmp_path):
+    run_digits(rounds=5, checkpoint=tmp_path)
+    for round in checkpoint_files.rounds_in(tmp_path):
+        saved = checkpoint_files.read(checkpoint_files.path_of(tmp_path, round))
+        settings = {k: v for k, v in saved["settings"].items() if k not in ("data", "step_sizes")}
+        checkpoint_files.write(tmp_path, round, settings, saved["content"])
+    assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))

@@ -19,6 +19,12 @@ def test_columns_rows_and_the_last():
         history["speed"]
 
 
+def test_a_figure_of_some_rows_only_is_none_in_the_others():
+    history = History([*ROWS, {"round": 9, "validation_accuracy": 0.8}])
+    assert history["validation_accuracy"] == [None, None, 0.8]
+    assert history["accuracy"] == [0.1, 0.7, None]
+
+
 def test_json_lines(tmp_path):
     History(list(ROWS)).to_jsonl(tmp_path / "deep" / "metrics.jsonl")
     lines = (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines()

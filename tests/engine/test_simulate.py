@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -26,6 +27,8 @@ def test_the_figures_of_a_run():
     assert last["samples_per_second"] > 0
     assert 0 <= last["validation_accuracy"] <= 1
     assert "validation_accuracy" not in run.history.rows[0]
+    assert run.history["validation_accuracy"] == [None] * (len(run.history) - 1) + [last["validation_accuracy"]]
+    assert all(run.history.rows[0][key] is None for key in ("train_loss", "gradient_norm", "samples_per_second"))
     dim = run.simulation.models.layout.dim
     assert last["bytes_sent"] == 2 * 2 * 4 * dim * ROUNDS + 2 * 3 / 4 * 4 * dim
     json.dumps(run.history.rows)
@@ -166,6 +169,20 @@ def test_no_test_set_and_no_validation_set():
     nodes = Dataset.from_tensors(torch.randn(40, 3), torch.arange(40) % 2).split(data.partition.iid(nodes=2), holdout=0)
     run = simulate(lambda: nn.Linear(3, 2), nodes, "dsgd", "complete", lr=0.1, batch_size=8, rounds=2)
     assert "validation_accuracy" not in run.history.last
+
+
+@pytest.mark.parametrize("nodes", [2, 16], ids=["one by one", "in groups"])
+def test_without_a_test_set_its_figures_are_none(nodes):
+    images = Dataset.from_tensors(torch.rand(80, 1, 8, 8), torch.arange(80) % 4)
+    split, seen = images.split(data.partition.iid(nodes=nodes), holdout=0.2), []
+    run = run_digits(data=split, batch_size=4, rounds=2, progress=True, callbacks=[seen.append])
+    tested = [key for key in seen[-1] if key.startswith(("accuracy", "loss", "averaged_", "node_accuracy"))]
+    assert len(tested) == 9
+    assert all(row[key] is None for row in seen for key in tested)
+    assert math.isnan(run.accuracy)
+    assert 0 <= run.history.last["validation_accuracy"] <= 1
+    assert run.history.last["train_loss"] > 0
+    json.dumps(seen, allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import pytest
 
 from gossamer import methods, topology
 from gossamer.engine.traffic import bytes_per_node
+from gossamer.methods.facts import Facts
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,34 @@ from gossamer.engine.traffic import bytes_per_node
 )
 def test_bytes_after_ten_rounds(method, graph, expected):
     assert bytes_per_node(methods.get(method), graph, dim=100, width=4, rounds=10) == pytest.approx(expected)
+
+
+class Counted(methods.Method):
+    """Has a field that is called like Momentum Tracking's, and declares what its start costs."""
+
+    def __init__(self, starts_with_all_reduce: bool) -> None:
+        self.init = "theorem"
+        self.facts = Facts(title="Counted", sends=1, starts_with_all_reduce=starts_with_all_reduce)  # type: ignore[misc]
+
+    def step(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_the_start_counts_as_the_facts_say():
+    ring, mean = topology.ring(8), 2 * 7 / 8 * 400
+
+    def sent(method, rounds=10):
+        return bytes_per_node(method, ring, dim=100, width=4, rounds=rounds)
+
+    assert sent(Counted(starts_with_all_reduce=False)) == 10 * 2 * 400
+    assert sent(Counted(starts_with_all_reduce=True)) == 10 * 2 * 400 + mean
+    for name in ("momentum-tracking", "gradient-tracking"):
+        assert sent(methods.get(name)) - sent(methods.get(name, init="zero")) == mean
+        assert sent(methods.get(name), rounds=0) == 0
+
+
+@pytest.mark.parametrize("name", ["ring", "star", "complete", "one-peer-exponential", "balanced-tree"])
+def test_every_message_of_every_edge_is_counted(name):
+    graph = topology.get(name, 12)
+    by_node = sum(len(mixing.receivers(i)) for mixing in graph.mixings for i in range(12)) / 12
+    assert bytes_per_node(methods.get("dsgd"), graph, 1, 1, rounds=graph.period) == pytest.approx(by_node)

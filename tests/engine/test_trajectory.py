@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gossamer import DSGD, GossamerError, GradientTracking, MomentumTracking, minimize, topology
-from gossamer.engine import Trajectory
+from gossamer.engine import Cosine, Trajectory
 from gossamer.engine.trajectory import CHUNK
 from gossamer.methods import State
 from gossamer.problems import Quadratic
@@ -93,6 +93,13 @@ def test_the_step_size_may_change_with_the_round():
     first = run.means[0] - 0.1 * problem.mean_gradient(run.means[0])
     second = first - 0.05 * problem.mean_gradient(first)
     assert torch.allclose(run.means[2], second, rtol=0, atol=1e-13)
+
+
+def test_a_schedule_counts_rounds():
+    schedule, problem = Cosine(0.1), quadratic()
+    by_schedule = minimize(problem, DSGD(), RING, lr=schedule, rounds=8)
+    by_function = minimize(problem, DSGD(), RING, lr=lambda r: schedule.at(r, 8), rounds=8)
+    assert torch.equal(by_schedule.x, by_function.x)
 
 
 def test_tail_mean_is_over_the_last_quarter():

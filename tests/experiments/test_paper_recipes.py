@@ -196,3 +196,9 @@ def test_unknown_names_get_a_sentence(name, scale, words):
     with pytest.raises(GossamerError) as caught:
         recipes.read(name, scale)
     assert words in str(caught.value)
+
+
+def test_the_count_knows_overrides(monkeypatch):
+    values = {"method": ["dsgd", "dsgdm"], "override": [{"when": {"method": "dsgd"}, "set": {"lr": [0.1, 0.2, 0.3]}}]}
+    monkeypatch.setattr(recipes, "_values", lambda name: values)
+    assert recipes.count("table8") == len(recipes.read("table8").experiments) == 4

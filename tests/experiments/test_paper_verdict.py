@@ -1,16 +1,17 @@
 """Measured beside published: differences, rankings, averages, warnings."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.paper import recipes
-from gossamer.experiments.paper.plan import Planned, only
-from gossamer.experiments.paper.verdict import Line, judge, published, rank
+from gossamer.experiments.paper.measurement import measure
+from gossamer.experiments.paper.plan import Plan, Planned, only
+from gossamer.experiments.paper.verdict import Line, Panel, Verdict, judge, published, rank
 from gossamer.experiments.selection import select
 from gossamer.experiments.store import StoredRun, write_json
-from gossamer.experiments.training import finish
 
 
 def line(label, mean, paper, std=0.0, diverged=False):
@@ -26,10 +27,13 @@ def store(directory, experiment: Experiment, accuracy: float | None, status="don
     about = {"id": experiment.id, "cell": experiment.cell, "label": experiment.label}
     write_json(path / "run.json", {**about, "experiment": experiment.to_dict()})
     if accuracy is not None:
-        row = {"round": 1, "accuracy": accuracy, "validation_accuracy": accuracy}
+        end = {"round": experiment.rounds or 1, "epoch": experiment.epochs}
+        row = {**end, "accuracy": accuracy, "validation_accuracy": accuracy, "seconds": 7.4}
         (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     if status != "unfinished":
-        finish(path, {"status": status, **({} if status == "done" else {"reason": "the loss is infinite"})})
+        write_json(
+            path / "done.json", {"status": status, **({} if status == "done" else {"reason": "the loss is infinite"})}
+        )
     return StoredRun(path)
 
 
@@ -75,6 +79,15 @@ class TestRanking:
         found = rank([line("a", None, 80, diverged=True), line("b", 70, 75), line("c", None, 90)])
         assert (found.compared, found.methods, found.agreeing, found.pairs) == (2, 3, 0, 1)
         assert found.sentence.startswith("ranking of 2 of 3 methods: winner b")
+
+    def test_a_pair_is_clear_only_if_both_standard_deviations_are_known(self):
+        found = rank([line("a", 90, 80, 1.0), line("b", 70, 60, None), line("c", 60, 50, 1.0)])
+        assert (found.pairs, found.clear_pairs, found.clear_agreeing) == (3, 1, 1)
+
+    def test_nobody_wins_if_every_method_diverged(self):
+        found = rank([line("a", None, 80, diverged=True), line("b", None, 70, diverged=True)])
+        assert (found.best, found.same_winner, found.tau) == ("", False, 0.0)
+        assert found.sentence == "ranking: no winner, every method diverged"
 
     def test_nothing_to_compare(self):
         assert (
@@ -151,13 +164,86 @@ class TestJudgement:
         assert [p.title for p in verdict.panels] == [
             f"{name}, k = 4 (digits in place of {name})" for name in ("fashion-mnist", "svhn", "cifar-10")
         ]
-        assert [p.lines[0].paper_mean for p in verdict.panels] == [86.8, 91.7, 70.7]
+        assert {(p.lines[0].paper_mean, p.lines[0].difference) for p in verdict.panels} == {(None, None)}
+        assert {p.sentence for p in verdict.panels} == {"no comparison: digits stand in"}
+        assert verdict.sentence == "No comparison: digits stand in."
         assert verdict.averages == ()
+        told = verdict.to_json()["panels"][0]
+        assert (told["ranking"]["pairs"], told["ranking"]["sentence"]) == (0, "no comparison: digits stand in")
+
+    def test_a_stand_in_for_the_model_is_no_comparison_either(self):
+        asked = [p.asked for p in planned("table3", k="4", model="vgg-11")]
+        verdict = judge(recipes.about("table3"), [Planned(e, replace(e, model="lenet")) for e in asked], [])
+        (panel,) = verdict.panels
+        assert "lenet in place of vgg-11" in panel.title
+        assert panel.sentence == "no comparison: lenet stands in"
+
+    def test_methods_with_other_seeds_are_ranked_on_the_common_ones(self, tmp_path):
+        plans = planned(seeds=[0, 1], k="4")
+        accuracy = {"momentum-tracking": (0.70, 0.60), "abm": (0.69, 0.69), "gtadam": (0.60, 0.60)}
+        runs = [
+            store(tmp_path, p.made, accuracy[p.made.method][p.made.seed])
+            for p in plans
+            if (p.made.method, p.made.seed) != ("abm", 1)
+        ]
+        verdict = judge(recipes.about("table8"), plans, select(runs))
+        (panel,) = verdict.panels
+        assert [line.mean for line in panel.lines] == pytest.approx([65.0, 69.0, 60.0])
+        assert panel.ranking.best == "Momentum Tracking"
+        assert verdict.warnings[-1] == (
+            "k = 4: the methods have different seeds; they are ranked on those that all have (0), not by their means"
+        )
+
+    def test_averages_are_ranked_by_what_the_panels_are_ranked_by(self, tmp_path):
+        plans = planned("table2", seeds=[0, 1], k="4", method="dsgd") + planned("table2", k="4", method="dsgdm")
+        runs = [store(tmp_path, p.made, 0.6 + (0.2 * p.made.seed if p.made.method == "dsgd" else 0.05)) for p in plans]
+        verdict = judge(recipes.about("table2"), plans, select(runs))
+        (panel,) = verdict.averages
+        assert [line.mean for line in panel.lines] == pytest.approx([70.0, 65.0])
+        assert panel.ranking.best == "DSGDm"
+        assert (panel.ranking.pairs, panel.ranking.clear_pairs) == (1, 0), "an average has no standard deviation"
+
+    def test_the_summary_leaves_clear_pairs_out_if_there_are_none(self):
+        unclear = Verdict((Panel("k = 4", (line("a", 90, 80.0, 5.0), line("b", 70, 79.0, 5.0))),))
+        assert unclear.sentence == (
+            "Rankings in 1 panel: same winner in 1, same order in 1; 1 of 1 pairs of methods in the paper's order."
+        )
+
+    @pytest.mark.parametrize(("other", "diverged"), [("diverged", True), ("failed", False), ("unfinished", False)])
+    def test_it_diverged_only_if_every_step_size_did(self, tmp_path, other, diverged):
+        plans = planned(lrs=[0.1, 0.01], k="4", method="abm")
+        runs = [store(tmp_path, p.made, None, s) for p, s in zip(plans, ("diverged", other), strict=True)]
+        (panel,) = judge(recipes.about("table8"), plans, select(runs)).panels
+        assert panel.lines[0].diverged == diverged
 
     def test_relaysum_stands_in_the_panel_of_the_others(self, tmp_path):
         verdict = judge(recipes.about("table7"), planned("table7"), [])
         assert [(p.title, len(p.lines)) for p in verdict.panels] == [("k = 10", 8), ("k = 2", 8)]
         assert [line.paper_mean for line in verdict.panels[1].lines][-3:] == [87.0, 89.0, 89.3]
+
+
+class TestMeasurement:
+    def test_what_the_runs_of_a_plan_say(self, tmp_path):
+        plans = planned(k="4", method="abm", lrs=[0.1, 0.01])
+        runs = [store(tmp_path, p.made, 0.7, status) for p, status in zip(plans, ("done", "unfinished"), strict=True)]
+        found = measure(recipes.about("table8"), Plan(plans, []), runs)
+        told = found.to_json("quick", ["gossamer paper table8"])
+        assert list(told) == [
+            "item", "title", "scale", "epochs", "commands", "runs", "seconds", "summary", "panels", "averages",
+            "warnings", "cells",
+        ]  # fmt: skip
+        assert (told["item"], told["scale"], told["epochs"], told["runs"]) == ("table8", "quick", 20.0, 1)
+        assert told["seconds"] == {"median": 7, "longest": 7}
+        assert told["panels"][0]["methods"][0]["mean"] == pytest.approx(70.0)
+        json.dumps(told, allow_nan=False)
+
+    def test_before_any_run_and_with_runs_of_other_lengths(self):
+        plans = planned(k="4", method="abm")
+        longer = [Planned(p.asked, replace(p.made, epochs=30.0)) for p in plans]
+        in_rounds = [Planned(p.asked, replace(p.made, rounds=5)) for p in plans]
+        for chosen, epochs in ((plans, 20.0), ([*plans, *longer], None), (in_rounds, None)):
+            told = measure(recipes.about("table8"), Plan(chosen, []), []).to_json("quick", [])
+            assert (told["epochs"], told["runs"], told["seconds"]) == (epochs, 0, None)
 
 
 class TestPublished:

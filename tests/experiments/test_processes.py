@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.cli.run import run as run_command
+from gossamer.errors import GossamerError
+from gossamer.experiments import processes
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.processes import train_here
 from gossamer.experiments.store import StoredRun
-from gossamer.experiments.training import train
+from gossamer.experiments.training import Execution, prepare, train
 
 EXPERIMENT = Experiment(
     nodes=4, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, schedule="cosine", lr=0.05,
@@ -20,13 +24,15 @@ EXPERIMENT = Experiment(
 TIMES = ("seconds", "samples_per_second")
 
 
-def launch(tmp_path: Path, experiment: Experiment, out: Path, *options: str) -> subprocess.Popen[str]:
+def launch(
+    tmp_path: Path, experiment: Experiment, out: Path, *options: str, flags: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
     """`gossamer run` under torchrun, one process per node."""
     file = tmp_path / "experiment.toml"
     file.write_text("".join(f"{k} = {v!r}\n" for k, v in experiment.to_dict().items()))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(experiment.nodes)]
     return subprocess.Popen(
-        [*command, *options, "-m", "gossamer", "run", str(file), "--out", str(out)],
+        [*command, *options, "-m", "gossamer", "run", str(file), "--out", str(out), *flags],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )  # fmt: skip
@@ -89,3 +95,37 @@ def test_divergence_is_recorded_by_all_and_a_wrong_number_of_processes_is_refuse
     few = launch(tmp_path, Experiment(nodes=2, rounds=2, partition="iid"), tmp_path / "few", "--nproc-per-node", "1")
     assert "2 nodes but torchrun started 1 processes" in finish(few)
     assert few.returncode != 0
+
+
+@pytest.mark.timeout(200)
+def test_evaluations_are_those_of_the_simulator_and_reach_the_loggers(tmp_path):
+    experiment = Experiment(nodes=2, partition="iid", rounds=35, batch_size=55, evaluations=10)
+    assert prepare(experiment)[0].rounds_per_epoch(55) == 12
+    process = launch(tmp_path, experiment, tmp_path / "real", flags=("--logger", "tensorboard"))
+    printed = finish(process)
+    assert process.returncode == 0, printed
+    real, simulated = StoredRun(tmp_path / "real"), train(experiment, tmp_path / "simulated")
+    assert [row["round"] for row in real.rows] == [row["round"] for row in simulated.rows] == [*range(0, 34, 3), 35]
+    assert len(list((tmp_path / "real" / "tensorboard").iterdir())) == 1
+
+
+def test_the_command_hands_everything_on(tmp_path, monkeypatch):
+    seen: list[tuple[Experiment, Path, Execution]] = []
+    monkeypatch.setattr(processes, "train_here", lambda *arguments: seen.append(arguments))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
+    run_command(device="cuda", workers=3, logger="tensorboard", data_dir=tmp_path)
+    run_command(out=tmp_path / "here")
+    (experiment, directory, execution), (_, out, usual) = seen
+    assert directory == Path("runs") / f"{experiment.id}-processes"
+    assert (execution.device, execution.workers, execution.data_dir) == ("cuda", 3, tmp_path)
+    assert len(execution.callbacks) == 1
+    assert (out, usual.device, usual.callbacks) == (tmp_path / "here", "cpu", [])
+
+
+@pytest.mark.parametrize(
+    ("execution", "sentence"),
+    [(Execution(device="abacus"), "no device 'abacus'"), (Execution(workers=2), "no nodes for 2 workers to share")],
+)
+def test_a_node_refuses_what_it_cannot_do(tmp_path, execution, sentence):
+    with pytest.raises(GossamerError, match=sentence):
+        train_here(Experiment(), tmp_path, execution)

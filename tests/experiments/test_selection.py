@@ -6,22 +6,22 @@ from statistics import stdev
 import pytest
 
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.selection import ranked, select
+from gossamer.experiments.selection import ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
 
 
 @pytest.fixture
 def store(tmp_path):
-    """Write a run with given final figures; without figures it has that status."""
+    """Write a run with given final figures, which are those of `end`; without figures it has that status."""
 
-    def store(lr, seed=0, accuracy=None, validation=None, status="done", **settings):
+    def store(lr, seed=0, accuracy=None, validation=None, status="done", *, end=None, copy="", **settings):
         experiment = Experiment(lr=lr, seed=seed, **settings)
-        directory = tmp_path / experiment.id
+        directory = tmp_path / f"{experiment.id}{copy}"
         directory.mkdir()
         about = {"id": experiment.id, "cell": experiment.cell, "label": experiment.label}
         (directory / "run.json").write_text(json.dumps({**about, "experiment": experiment.to_dict()}))
         if accuracy is not None:
-            row = {"round": 9, "accuracy": accuracy}
+            row = {**(end or {"round": 9, "epoch": experiment.epochs}), "accuracy": accuracy}
             if validation is not None:
                 row["validation_accuracy"] = validation
             (directory / "metrics.jsonl").write_text(json.dumps(row) + "\n")
@@ -144,3 +144,115 @@ def test_cells_keep_methods_and_partitions_apart_and_can_be_ranked(store):
 def test_equal_scores_take_the_smaller_step_size(store):
     (cell,) = select([store(lr, 0, 0.5, 0.5) for lr in (0.1, 0.01, 0.001)])
     assert cell.lr == 0.001
+
+
+class TestOneRunTwice:
+    def test_it_counts_once_and_the_directory_left_out_is_named(self, store):
+        runs = [store(0.1, 0, 0.5, 0.5), store(0.1, 0, 0.7, 0.7, copy="-processes"), store(0.1, 1, 0.6, 0.6)]
+        (cell,) = select(runs)
+        assert (cell.seeds, cell.accuracies) == (2, [0.5, 0.6])
+        assert (f"Momentum Tracking: 1 run is stored more than once; left out: {runs[1].directory}") == cell.warnings[
+            -1
+        ]
+
+    def test_the_one_that_is_done_is_kept(self, store):
+        runs = [store(0.1, 0, 0.5, status="unfinished"), store(0.1, 0, 0.7, 0.7, copy="-again")]
+        (cell,) = select(runs)
+        assert (cell.runs, cell.count("unfinished")) == ([runs[1]], 0)
+        assert cell.warnings[-1].endswith(f"left out: {runs[0].directory}")
+
+    def test_naming_a_directory_twice_is_no_second_run(self, store):
+        run = store(0.1, 0, 0.5, 0.5)
+        (cell,) = select([run, StoredRun(run.directory)])
+        assert (cell.seeds, len(cell.warnings)) == (1, 1)
+
+
+class TestWhyThereIsNoAccuracy:
+    @pytest.mark.parametrize(
+        ("statuses", "missing"),
+        [
+            (["diverged", "diverged"], "diverged"),
+            (["diverged", "unfinished"], "unfinished"),
+            (["diverged", "failed"], "failed"),
+            (["failed", "unfinished"], "unfinished"),
+            (["failed"], "failed"),
+            (["diverged", "done"], ""),
+        ],
+    )
+    def test_it_diverged_only_if_every_step_size_did(self, store, statuses, missing):
+        runs = [
+            store(lr, 0, *((0.5, 0.5) if status == "done" else ()), status=status)
+            for lr, status in zip((0.1, 0.01), statuses, strict=False)
+        ]
+        (cell,) = select(runs)
+        assert cell.missing == missing
+        assert any("every step size tried diverged" in w for w in cell.warnings) == (missing == "diverged")
+
+    def test_a_step_size_of_which_a_seed_diverged_did(self, store):
+        (cell,) = select([store(0.1, 0, status="diverged"), store(0.1, 1, status="unfinished")])
+        assert cell.missing == "diverged"
+
+
+class TestFiguresCutShort:
+    @pytest.mark.parametrize(
+        ("settings", "end"),
+        [
+            ({"rounds": 80}, {"round": 40, "epoch": 4.0}),
+            ({"epochs": 3.0}, {"round": 24, "epoch": 2.0}),
+            ({"epochs": 3.0}, {"round": 0, "epoch": 0.0}),
+        ],
+    )
+    def test_they_are_no_result(self, store, settings, end):
+        run = store(0.1, 0, 0.5, 0.5, end=end, **settings)
+        (cell,) = select([run])
+        assert (cell.mean, cell.missing) == (None, "unfinished")
+        assert cell.warnings == [
+            f"Momentum Tracking: the last figures of 1 run are lost; delete {run.directory} to make it again"
+        ]
+
+    @pytest.mark.parametrize(
+        ("settings", "end"),
+        [
+            ({"rounds": 80}, {"round": 80, "epoch": 6.7}),
+            ({"epochs": 0.5}, {"round": 6, "epoch": 6 / 13}),
+            ({"epochs": 20.0}, {"round": 1140, "epoch": 20.0}),
+        ],
+    )
+    def test_the_last_round_is_known_by_rounds_or_epochs(self, store, settings, end):
+        (cell,) = select([store(0.1, 0, 0.5, 0.5, end=end, **settings)])
+        assert cell.mean == 0.5
+
+
+class TestSeedsThatDiffer:
+    def test_step_sizes_without_a_common_seed_are_warned_of(self, store):
+        (cell,) = select([store(0.1, 0, 0.5, 0.9), store(0.1, 1, 0.5, 0.1), store(0.01, 2, 0.4, 0.6)])
+        assert cell.lr == 0.01
+        assert "Momentum Tracking: the step sizes have no seed in common; they were compared on different seeds" in (
+            cell.warnings
+        )
+        (alone,) = select([store(0.1, 0, 0.5, 0.9, method="dsgd"), store(0.01, 2, status="diverged", method="dsgd")])
+        assert not any("in common" in warning for warning in alone.warnings)
+
+    def test_methods_are_ranked_on_the_seeds_that_all_have(self, store):
+        cells = select(
+            [
+                store(0.1, 0, 0.5, 0.5, method="dsgd"),
+                store(0.1, 1, 0.9, 0.9, method="dsgd"),
+                store(0.1, 0, 0.6, 0.6),
+                store(0.1, 5, status="unfinished", method="dsgdm"),
+            ]
+        )
+        assert [c.label for c in ranked(cells)] == ["Momentum Tracking", "DSGD", "DSGDm"]
+        assert next(c.mean for c in cells if c.label == "DSGD") == pytest.approx(0.7)
+        assert seeds_note(cells) == (
+            "the methods have different seeds; they are ranked on those that all have (0), not by their means"
+        )
+
+    def test_without_a_common_seed_by_the_means(self, store):
+        cells = select([store(0.1, 0, 0.5, 0.5, method="dsgd"), store(0.1, 1, 0.6, 0.6)])
+        assert [c.label for c in ranked(cells)] == ["Momentum Tracking", "DSGD"]
+        assert seeds_note(cells) == "the methods have no seed in common; they are ranked on different seeds"
+
+    def test_equal_seeds_need_no_note(self, store):
+        cells = select([store(0.1, seed, 0.5, 0.5, method=m) for m in ("dsgd", "dsgdm") for seed in (0, 1)])
+        assert seeds_note(cells) == seeds_note([]) == ""

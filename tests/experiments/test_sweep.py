@@ -332,6 +332,28 @@ def test_a_run_that_failed_before_it_began_says_what_was_asked(tmp_path):
     )  # fmt: skip
 
 
+def test_a_failed_run_can_be_shown(tmp_path, capsys):
+    from gossamer.cli.show import print_run
+
+    mark_failed(tmp_path / "run", Experiment(**TINY), "no data")
+    print_run(StoredRun(tmp_path / "run"))
+    print_run(StoredRun(tmp_path / "run"), as_json=True)
+    assert "failed\nno data\n" in capsys.readouterr().out
+
+
+def test_runs_of_another_version_of_a_file_are_made_again(tmp_path, caplog):
+    graph = tmp_path / "graph.txt"
+    graph.write_text("0.5 0.5\n0.5 0.5\n")
+    experiments = grid(topology=f"matrix:{graph}", seed=[0, 1])
+    run_sweep(experiments, tmp_path / "runs")
+    before = finished(tmp_path / "runs")
+    graph.write_text("0.75 0.25\n0.25 0.75\n")
+    outcome = run_sweep(experiments, tmp_path / "runs")
+    assert (outcome.done, outcome.skipped) == (2, 0)
+    assert caplog.messages == ["2 runs were made with another version of your files and will be made again."]
+    assert not set(before.items()) & set(finished(tmp_path / "runs").items())
+
+
 def test_the_sentence_tells_all():
     outcome = SweepOutcome(1, 2, 3, 4, 2, {}, 7200.0)
     assert outcome.sentence == "1 done, 2 diverged, 3 failed, 4 unfinished (2 of them before) in 2.0 h"

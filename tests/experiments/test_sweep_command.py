@@ -61,6 +61,18 @@ def test_from_a_file_to_a_ranking_and_a_table(gossamer, tmp_path):
     assert (code, out) == (0, "curves.csv: 24 lines\n")
 
 
+def test_a_run_that_cannot_be_read_is_left_out(gossamer, tmp_path, caplog):
+    arguments = ("sweep", "grid.toml", "--only", "method=dsgd", "--only", "partition=iid")
+    assert gossamer(*arguments)[0] == 0
+    damaged = next((tmp_path / "runs" / "tiny").glob("*/run.json"))
+    damaged.write_text("{")
+    code, out, _ = gossamer(*arguments, "--json")
+    assert code == 0
+    (cell,) = json.loads(out)["cells"]
+    assert len(cell["candidates"]) == 1
+    assert f"Cannot read {damaged.relative_to(tmp_path)}" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

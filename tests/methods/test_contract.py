@@ -71,6 +71,17 @@ class TestRegistry:
 
         own_method(__init__=init)
         assert methods.get("my-own", rate=3).hyperparameters == {"rate": 3}
+        assert repr(methods.get("my-own", rate=3)) == "MyOwn(rate=3)"
+
+    def test_hyperparameters_that_are_missing_or_unknown_get_a_sentence(self):
+        def init(self, rate):
+            self.rate = rate
+
+        own_method(__init__=init)
+        with pytest.raises(GossamerError, match=r"My own cannot be made: missing .*'rate'; .* as in my-own:key=value"):
+            methods.get("my-own")
+        with pytest.raises(GossamerError, match=r"My own cannot be made: .*'speed'"):
+            methods.get("my-own", speed=1, rate=2)
 
     def test_a_subclass_without_a_name_of_its_own_is_not_registered(self):
         before = methods.names()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer import topology
+from gossamer import GossamerError, topology
 from gossamer.network import Network, Pending, Ready, SimulatedNetwork
 from gossamer.network.simulated import BLOCK, DENSE_UP_TO, FEWEST_ROWS
 from gossamer.topology import Mixing, Topology
@@ -101,6 +101,19 @@ def test_out_needs_one_tensor_for_each_vector():
     net = SimulatedNetwork(topology.ring(4), dtype=torch.float64)
     with pytest.raises(ValueError, match="zip"):
         net.mix(vectors(4, 2), vectors(4, 2), round=0, out=(torch.empty(4, 2, dtype=torch.float64),))
+
+
+@pytest.mark.parametrize("n", [4, DENSE_UP_TO + 4])
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (5, 3), (4, 3, 1), ()])
+def test_what_is_no_stack_of_all_nodes_is_named_in_the_first_round(n, shape):
+    net = SimulatedNetwork(topology.ring(n), dtype=torch.float64)
+    for _ in range(2):
+        with pytest.raises(GossamerError) as caught:
+            net.mix(vectors(n, 2), torch.zeros(shape, dtype=torch.float64), round=0)
+        assert f"shape {shape}, but a simulation mixes stacks [N, d] with one row for each of the N = {n} nodes" in (
+            str(caught.value)
+        )
+    assert net.mix(vectors(n, 2), round=0).wait()[0].shape == (n, 2)
 
 
 @pytest.mark.parametrize("n", [8, DENSE_UP_TO + 4])

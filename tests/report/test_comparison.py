@@ -112,6 +112,44 @@ def test_unfinished_diverged_and_failed_runs_are_told(runs, tmp_path):
     assert any("The loss is nan" in note for note in panel.notes)
 
 
+def test_seeds_with_other_numbers_of_evaluations_end_where_each_of_them_ends(runs, tmp_path):
+    mine = [copied(run, tmp_path / run.directory.name) for run in runs if run.label == "DSGDm"]
+    for run in mine:
+        if run.experiment.seed == 1:
+            lines = (run.directory / "metrics.jsonl").read_text().splitlines(keepends=True)
+            (run.directory / "metrics.jsonl").write_text("".join([lines[0], *lines[-2:]]))
+    (entry,) = collect([StoredRun(run.directory) for run in mine]).panels[0].entries
+    last = [run.rows[-1] for run in entry.runs]
+    assert [len(run.rows) for run in entry.runs] == [5, 3]
+    for column, key in {"accuracy": "accuracy", "averaged_accuracy": "averaged_accuracy", "bytes": "bytes_sent",
+                        "seconds": "seconds", "epoch": "epoch"}.items():  # fmt: skip
+        assert entry.last(column) == pytest.approx(fmean(row[key] for row in last))
+        assert entry.curves[column].mean[-1] == pytest.approx(entry.last(column))
+    assert entry.last("node_spread") == pytest.approx(fmean(r["accuracy_max"] - r["accuracy_min"] for r in last))
+
+
+def test_curves_are_averaged_at_the_same_share_of_training():
+    def run(epochs):
+        return [{"epoch": e, "accuracy": e / epochs[-1], "train_loss": 1.0 if e else None} for e in epochs]
+
+    bands = average([run([0.0, 1.0, 2.0, 3.0]), run([0.0, 0.6, 1.2, 1.8, 2.4, 3.0])])
+    assert bands["epoch"].mean == pytest.approx([0, 1, 2, 3])
+    assert bands["accuracy"].mean == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert bands["accuracy"].std == pytest.approx([0, 0, 0, 0])
+    assert bands["train_loss"].mean[1:] == [1, 1, 1]
+    assert math.isnan(bands["train_loss"].mean[0])
+    # As many rounds, which are fewer epochs where nodes hold more.
+    bands = average([run([0.0, 1.0, 2.0, 3.0]), run([0.0, 0.7, 1.4, 2.1])])
+    assert bands["epoch"].mean == pytest.approx([0, 0.85, 1.7, 2.55])
+    assert bands["accuracy"].std == pytest.approx([0, 0, 0, 0])
+    # What is not finished has no known whole: it is compared epoch by epoch, as far as the shortest goes.
+    begun = [{"epoch": e, "accuracy": 0.1 * e} for e in (0.0, 1.0, 2.0, 3.0)]
+    bands = average([begun, [{"epoch": e, "accuracy": 0.1 * e} for e in (0.0, 0.5, 1.5)]], finished=False)
+    assert bands["epoch"].mean == pytest.approx([0, 0.5, 1.5])
+    assert bands["accuracy"].mean == pytest.approx([0, 0.05, 0.15])
+    assert average([]) == average([[], []])
+
+
 def test_runs_without_any_figures_do_no_harm(runs, tmp_path):
     (only,) = [unfinished(copied(runs[0], tmp_path / "a"), 0)]
     (panel,) = collect([only]).panels
@@ -146,3 +184,13 @@ def test_numbers_sort_by_size_also_in_words():
     words = ["k=10", "k=2", "dirichlet:alpha=0.5", "dirichlet:alpha=0.25", "iid"]
     assert sorted(words, key=natural) == ["dirichlet:alpha=0.25", "dirichlet:alpha=0.5", "iid", "k=2", "k=10"]
     assert sorted([10.0, 2.0, 0.5], key=natural) == [0.5, 2.0, 10.0]
+
+
+def test_methods_with_other_seeds_are_ranked_on_the_common_ones_and_this_is_said(runs):
+    fewer = [run for run in runs if (run.label, run.experiment.seed) != ("DSGDm", 1)]
+    (panel,) = collect(fewer).panels
+    note = "The methods have different seeds; they are ranked on those that all have (0), not by their means."
+    assert panel.notes[0] == note
+    assert note not in collect(runs).panels[0].notes
+    first = [next(r for r in entry.cell.runs if r.experiment.seed == 0).rows[-1]["accuracy"] for entry in panel.entries]
+    assert first == sorted(first, reverse=True)

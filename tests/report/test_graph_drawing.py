@@ -8,8 +8,10 @@ import pytest
 from gossamer import topology
 from gossamer.report.graph_drawing import MOST_EDGES, places, svg
 
+FAMILIES = ["ring", "chain", "star", "balanced-tree", "complete", "hypercube", "exponential", "grid", "torus"]
 
-@pytest.mark.parametrize("name", ["ring", "chain", "star", "balanced-tree", "complete", "hypercube", "exponential"])
+
+@pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("nodes", [2, 8, 32])
 def test_nodes_stand_apart_and_inside_the_drawing(name, nodes):
     graph = topology.get(name, nodes)
@@ -26,6 +28,28 @@ def test_a_star_has_its_hub_in_the_middle_and_a_chain_does_not_cross_itself():
     chain = places(12, [[k, k + 1] for k in range(11)])
     steps = [math.dist(a, b) for a, b in pairwise(chain)]
     assert max(steps) < 1.3
+
+
+def test_lattices_and_the_cube_look_like_what_they_are():
+    def at(name, nodes):
+        return places(nodes, topology.get(name, nodes).graph.edges.tolist())
+
+    grid = at("grid", 12)
+    assert len({round(x, 6) for x, _ in grid}) == 4
+    assert len({round(y, 6) for _, y in grid}) == 3
+    torus = at("torus", 16)
+    # The edge that closes the first row passes its other nodes at a distance.
+    (left, first), (_, second), (_, third), (right, last) = torus[:4]
+    assert first == pytest.approx(last)
+    assert left < right
+    assert max(second, third) < first - 0.1
+    cube = at("hypercube", 8)
+    front, back = cube[:4], cube[4:]
+    shifts = {(round(b[0] - a[0], 6), round(b[1] - a[1], 6)) for a, b in zip(front, back, strict=True)}
+    assert len(shifts) == 1
+    assert len({round(math.hypot(*place), 6) for place in at("hypercube", 16)}) == 1
+    for name in ("ring", "complete", "exponential"):
+        assert {round(math.hypot(*place), 6) for place in at(name, 8)} == {1.0}, name
 
 
 def test_the_drawing_has_every_edge_and_numbers_for_few_nodes():

@@ -17,9 +17,10 @@ from gossamer.experiments.synthetic import SyntheticConfig, SyntheticResult, run
 from gossamer.files import check_writable, replacing, write_text
 from gossamer.methods import BUILT_IN
 from gossamer.report import page as html
-from gossamer.report.figures import HIGHEST, check_matplotlib, render, save_figure, synthetic_figures
+from gossamer.report.figures import check_matplotlib, render, save_figure
 from gossamer.report.style import line_style
 from gossamer.report.synthetic import check_report, explain, table_rows, write_json, write_report
+from gossamer.report.synthetic_figures import HIGHEST, synthetic_figures
 
 CONFIG = SyntheticConfig(nodes=4, dim=2, rounds=40, lr=1e-3)
 COMMAND = "gossamer synthetic --topology 'a <b> & c'"

@@ -1,5 +1,8 @@
 """`gossamer report`."""
 
+import subprocess
+import sys
+
 import pytest
 
 from gossamer.cli import main
@@ -39,3 +42,20 @@ def test_mistakes_get_a_sentence(arguments, words, tmp_path, monkeypatch, capsys
     told = capsys.readouterr().err
     assert words in told
     assert told.count("\n") == 1
+
+
+def test_a_report_needs_no_torch(runs, tmp_path):
+    copied(runs[0], tmp_path / "runs" / "one")
+    code = """
+import sys
+import gossamer.report
+assert "torch" not in sys.modules
+sys.modules["torch"] = None  # what imports it now, fails
+from gossamer.cli import main
+main(sys.argv[1:])
+"""
+    places = [str(tmp_path / "runs"), "-o", str(tmp_path / "r.html"), "--tables", str(tmp_path / "tables")]
+    command = [sys.executable, "-c", code, "report", *places, "--figures", str(tmp_path / "figures")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "r.html").exists()

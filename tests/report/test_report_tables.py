@@ -7,7 +7,7 @@ import pytest
 
 from gossamer.report import write_tables
 from gossamer.report.comparison import collect
-from gossamer.report.tables import Table, duration, latex, markdown, matrix, ranking, size
+from gossamer.report.tables import Table, latex, markdown, matrix, ranking
 from tests.report.stored_runs import copied, marked, unfinished
 
 
@@ -65,11 +65,6 @@ def test_markdown_and_latex_guard_what_means_something_to_them():
         r"\bottomrule",
         r"\end{tabular}",
     ]
-
-
-def test_sizes_and_durations_are_readable():
-    assert [size(v) for v in (12, 3400, 2.5e6, 7e9, float("nan"))] == ["12 B", "3.4 kB", "2.5 MB", "7 GB", "–"]
-    assert [duration(v) for v in (1.234, 89, 600, 7200)] == ["1.23 s", "89 s", "10 min", "2.0 h"]
 
 
 def test_all_tables_are_written(runs, tmp_path):

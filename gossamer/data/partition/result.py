@@ -6,8 +6,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from gossamer.data.partition import chart
-
 WIDEST_TABLE = 16
 LONGEST_TABLE = 40
 
@@ -56,7 +54,10 @@ class Partition:
 
     def plot(self, path: str | Path, class_names: Sequence[str] | None = None) -> Path:
         """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file; returns its path."""
-        return chart.stacked_bars(self.label_counts.tolist(), path, title=self.recipe, class_names=class_names)
+        from gossamer.report.drawings import draw_partition
+
+        draw_partition(self.label_counts.tolist(), Path(path), self.recipe, class_names)
+        return Path(path)
 
     def __len__(self) -> int:
         return len(self.indices)

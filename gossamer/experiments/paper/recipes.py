@@ -4,7 +4,6 @@ A recipe is a grid file (`gossamer.experiments.grid`) that holds the paper's set
 says where the published accuracies are, [scale.quick] and [scale.smoke] hold the keys that those scales replace.
 """
 
-import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from gossamer.errors import unknown
-from gossamer.experiments.grid import Grid
+from gossamer.experiments.grid import Grid, points_of
 
 Scale = Literal["full", "quick", "smoke"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -107,14 +106,12 @@ def datasets(name: str) -> list[str]:
 
 
 def count(name: str, scale: Scale = "full") -> int:
-    """The number of its experiments, without making them.
+    """The number of its experiments, without making them; the synthetic one is one.
 
     >>> count("table8")
     54
     """
-    if name == SYNTHETIC:
-        return 1
-    return math.prod(len(v) for k, v in settings(name, scale).items() if isinstance(v, list) and k != "override")
+    return 1 if name == SYNTHETIC else len(points_of(settings(name, scale)))
 
 
 @cache

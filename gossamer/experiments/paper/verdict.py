@@ -1,7 +1,7 @@
 """What was measured beside what the paper printed: differences in points, and whether the methods rank alike."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
@@ -13,7 +13,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.paper.plan import Planned
 from gossamer.experiments.paper.published import PublishedCell, cells
 from gossamer.experiments.paper.recipes import Recipe
-from gossamer.experiments.selection import Cell
+from gossamer.experiments.selection import Cell, common_seeds, seeds_note
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Line:
     paper_mean: float | None
     paper_std: float | None
     warnings: tuple[str, ...] = ()
+    common_mean: float | None = None
+    """The mean over the seeds that all compared methods of the panel have, where their seeds differ."""
 
     @property
     def difference(self) -> float | None:
@@ -40,7 +42,9 @@ class Line:
     @property
     def score(self) -> float | None:
         """What the ranking goes by; None: nothing was measured."""
-        return -math.inf if self.diverged else self.mean
+        if self.diverged:
+            return -math.inf
+        return self.mean if self.common_mean is None else self.common_mean
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,12 @@ class Ranking:
     pairs: int
     agreeing: int
     clear_pairs: int
-    """Pairs whose published means are further apart than their standard deviations together."""
+    """Pairs whose published means are further apart than their standard deviations, both published, together."""
     clear_agreeing: int
     tau: float | None
     """Kendall's: (agreeing - opposite) / pairs."""
     best: str
-    """The method that measured best, and those that the paper prints as best."""
+    """The method that measured best, empty if every one diverged, and those that the paper prints as best."""
     paper_best: tuple[str, ...]
 
     @property
@@ -80,6 +84,8 @@ class Ranking:
         start = "ranking" if self.compared == self.methods else f"ranking of {self.compared} of {self.methods} methods"
         if self.same_order:
             return f"{start}: same order as in the paper"
+        if not self.best:
+            return f"{start}: no winner, every method diverged"
         winner = "same winner" if self.same_winner else f"winner {self.best} (paper: {' and '.join(self.paper_best)})"
         text = f"{start}: {winner}; {self.agreeing} of {self.pairs} pairs in the paper's order, tau {self.tau:.2f}"
         if self.clear_pairs:
@@ -93,11 +99,19 @@ class Panel:
 
     title: str
     lines: tuple[Line, ...]
+    stand_in: str = ""
+    """"digits stand in", say, if what was trained is not what the paper trained: then there is nothing to compare."""
+    warnings: tuple[str, ...] = ()
 
     @property
     def ranking(self) -> Ranking:
         """Measured against published order."""
         return rank(self.lines)
+
+    @property
+    def sentence(self) -> str:
+        """How the ranking compares with the paper's, or why there is no comparison."""
+        return f"no comparison: {self.stand_in}" if self.stand_in else self.ranking.sentence
 
 
 @dataclass(frozen=True)
@@ -113,19 +127,25 @@ class Verdict:
         """How often the rankings agree."""
         rankings = [p.ranking for p in self.panels if p.ranking.pairs]
         if not rankings:
-            return "Nothing to rank yet."
+            stand_ins = dict.fromkeys(panel.stand_in for panel in self.panels if panel.stand_in)
+            return f"No comparison: {' and '.join(stand_ins)}." if stand_ins else "Nothing to rank yet."
         pairs, clear = sum(r.pairs for r in rankings), sum(r.clear_pairs for r in rankings)
         panels = f"{len(rankings)} panel{'s' if len(rankings) > 1 else ''}"
-        return (
+        text = (
             f"Rankings in {panels}: same winner in {sum(r.same_winner for r in rankings)}, same order in "
             f"{sum(r.same_order for r in rankings)}; {sum(r.agreeing for r in rankings)} of {pairs} pairs of methods "
-            f"in the paper's order, {sum(r.clear_agreeing for r in rankings)} of the {clear} that the paper tells "
-            "apart by more than the standard deviations."
+            "in the paper's order"
         )
+        if clear:
+            text += (
+                f", {sum(r.clear_agreeing for r in rankings)} of the {clear} that the paper tells apart by more than "
+                "the standard deviations"
+            )
+        return f"{text}."
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the figures must know: each sentence once, with the methods that it concerns."""
+        """What a reader of the figures must know: each sentence once, with the methods or panels that it concerns."""
         where: dict[str, list[str]] = {}
         for panel in self.panels:
             for line in panel.lines:
@@ -133,7 +153,8 @@ class Verdict:
                     place = line.label if len(self.panels) == 1 else f"{line.label} in {panel.title}"
                     where.setdefault(warning, []).append(place)
         total = sum(len(panel.lines) for panel in self.panels)
-        return [f"{_places(places, total)}: {warning}" for warning, places in where.items()]
+        found = [f"{_places(places, total)}: {warning}" for warning, places in where.items()]
+        return found + [f"{panel.title}: {warning}" for panel in self.panels for warning in panel.warnings]
 
     def to_json(self) -> dict[str, Any]:
         """Plain words and numbers."""
@@ -147,18 +168,16 @@ class Verdict:
 
 def judge(recipe: Recipe, planned: Sequence[Planned], measured: Iterable[Cell]) -> Verdict:
     """Set what was measured for the planned experiments beside the recipe's table of the paper."""
-    by_cell = {cell.experiment.cell: cell for cell in measured}
+    by_cell = {cell.key: cell for cell in measured}
     groups: dict[tuple[str, ...], dict[str, Planned]] = {}
     for p in planned:
         groups.setdefault(_words(p.asked, recipe.panels), {}).setdefault(p.asked.cell, p)
-    lines = {
-        key: [_line(p.asked, by_cell.get(p.made.cell), recipe.table) for p in group.values()]
-        for key, group in groups.items()
-    }
-    panels = tuple(Panel(_title(key, next(iter(groups[key].values()))), tuple(lines_)) for key, lines_ in lines.items())
-    stand_ins = any(p.asked != p.made for p in planned)
-    averages = () if stand_ins or not recipe.average else _averages(lines, recipe.panels.index(recipe.average))
-    return Verdict(panels, averages)
+    panels = {key: _panel(", ".join(key), list(group.values()), by_cell, recipe) for key, group in groups.items()}
+    averages: tuple[Panel, ...] = ()
+    if recipe.average and not any(panel.stand_in for panel in panels.values()):
+        lines = {key: panel.lines for key, panel in panels.items()}
+        averages = _averages(lines, recipe.panels.index(recipe.average))
+    return Verdict(tuple(panels.values()), averages)
 
 
 def published(table: int | None, experiment: Experiment) -> PublishedCell | None:
@@ -188,11 +207,12 @@ def rank(lines: Sequence[Line]) -> Ranking:
         pairs += 1
         agreeing += agrees
         opposite += not agrees and score_a != score_b
-        if abs(paper_a - paper_b) > (a.paper_std or 0.0) + (b.paper_std or 0.0):
+        if a.paper_std is not None and b.paper_std is not None and abs(paper_a - paper_b) > a.paper_std + b.paper_std:
             clear += 1
             clear_agreeing += agrees
     top = max((paper for _, _, paper in both), default=None)
-    best = max(both, key=lambda entry: entry[1], default=None)
+    finite = [entry for entry in both if entry[1] > -math.inf]
+    best = max(finite, key=lambda entry: entry[1], default=None)
     return Ranking(
         compared=len(both),
         methods=len(lines),
@@ -206,25 +226,49 @@ def rank(lines: Sequence[Line]) -> Ranking:
     )
 
 
-def _line(asked: Experiment, cell: Cell | None, table: int | None) -> Line:
-    reference = published(table, asked)
+def _panel(words: str, group: Sequence[Planned], by_cell: Mapping[str, Cell], recipe: Recipe) -> Panel:
+    stand_in, in_place = _stand_in(group)
+    found = [(p.asked, by_cell.get(p.made.cell), None if stand_in else published(recipe.table, p.asked)) for p in group]
+    compared = [cell for _, cell, paper in found if cell is not None and paper is not None]
+    note = seeds_note(compared)
+    seeds = common_seeds(cell.runs for cell in compared) if note else frozenset()
+    lines = tuple(_line(asked, cell, paper, seeds) for asked, cell, paper in found)
+    return Panel(f"{words}{in_place}", lines, stand_in, (note,) if note else ())
+
+
+def _stand_in(group: Sequence[Planned]) -> tuple[str, str]:
+    """What stands in for what the paper trained, as a sentence and as a part of a title; nothing if nothing does."""
+    for p in group:
+        if p.asked.dataset != p.made.dataset:
+            return f"{p.made.dataset} stand in", f" ({p.made.dataset} in place of {p.asked.dataset})"
+        if p.asked.model_name != p.made.model_name:
+            return f"{p.made.model_name} stands in", f" ({p.made.model_name} in place of {p.asked.model_name})"
+    return "", ""
+
+
+def _line(asked: Experiment, cell: Cell | None, paper: PublishedCell | None, seeds: frozenset[int]) -> Line:
     return Line(
         method=asked.method,
         label=asked.label,
-        mean=None if cell is None or cell.mean is None else 100 * cell.mean,
-        std=None if cell is None or cell.std is None else 100 * cell.std,
+        mean=_percent(cell.mean) if cell else None,
+        std=_percent(cell.std) if cell else None,
         lr=cell.lr if cell else None,
         seeds=cell.seeds if cell else 0,
-        diverged=cell is not None and cell.mean is None and cell.count("diverged") > 0 and not cell.count("unfinished"),
-        paper_mean=reference.mean if reference else None,
-        paper_std=reference.std if reference else None,
+        diverged=cell is not None and cell.missing == "diverged",
+        paper_mean=paper.mean if paper else None,
+        paper_std=paper.std if paper else None,
         warnings=tuple(w.removeprefix(f"{cell.label}: ") for w in cell.warnings) if cell else ("no run has been made",),
+        common_mean=_percent(cell.mean_over(seeds)) if cell and paper and seeds else None,
     )
 
 
-def _averages(lines: dict[tuple[str, ...], list[Line]], position: int) -> tuple[Panel, ...]:
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _averages(lines: Mapping[tuple[str, ...], Sequence[Line]], position: int) -> tuple[Panel, ...]:
     """Panels that differ at `position` of their keys only become one: the mean of each method over them."""
-    groups: dict[tuple[str, ...], list[tuple[str, list[Line]]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, Sequence[Line]]]] = {}
     for key, group in lines.items():
         groups.setdefault((*key[:position], *key[position + 1 :]), []).append((key[position], group))
     found = []
@@ -239,6 +283,7 @@ def _averages(lines: dict[tuple[str, ...], list[Line]], position: int) -> tuple[
 
 def _mean_line(same: Sequence[Line]) -> Line:
     papers = [line.paper_mean for line in same if line.paper_mean is not None]
+    scores = [line.score for line in same if line.score is not None]
     return Line(
         method=same[0].method,
         label=same[0].label,
@@ -249,6 +294,7 @@ def _mean_line(same: Sequence[Line]) -> Line:
         diverged=False,
         paper_mean=fmean(papers) if len(papers) == len(same) else None,
         paper_std=None,
+        common_mean=fmean(scores) if any(line.common_mean is not None for line in same) else None,
     )
 
 
@@ -256,18 +302,8 @@ def _words(experiment: Experiment, keys: Sequence[str]) -> tuple[str, ...]:
     """The values of the keys, as a title has them: "k = 4" for a partition."""
     split = partition.get(experiment.partition, experiment.nodes)
     parameter = next((f"{name} = {getattr(split, name):g}" for name in ("k", "alpha") if hasattr(split, name)), "iid")
-    values = {**experiment.to_dict(), "model": experiment.model_name, "partition": parameter}
+    values = {**experiment.settings, "partition": parameter}
     return tuple(str(values[key]) for key in keys)
-
-
-def _title(key: tuple[str, ...], planned: Planned) -> str:
-    asked, made = planned.asked, planned.made
-    words = ", ".join(key)
-    if asked.dataset != made.dataset:
-        return f"{words} ({made.dataset} in place of {asked.dataset})"
-    if asked.model_name != made.model_name:
-        return f"{words} ({made.model_name} in place of {asked.model_name})"
-    return words
 
 
 def _places(places: Sequence[str], total: int) -> str:
@@ -285,6 +321,6 @@ def _panel_json(panel: Panel) -> dict[str, Any]:
             **asdict(ranking),
             "same_order": ranking.same_order,
             "same_winner": ranking.same_winner,
-            "sentence": ranking.sentence,
+            "sentence": panel.sentence,
         },
     }

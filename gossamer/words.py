@@ -1,0 +1,67 @@
+"""Figures in words: the same in tables, pages and on the terminal."""
+
+import math
+from typing import Any, TypeGuard
+
+NONE = "–"
+"""What stands where there is no figure."""
+
+
+def word(value: Any) -> str:
+    """A setting as a table shows it.
+
+    >>> word(0.10), word("ring"), word(None)
+    ('0.1', 'ring', '–')
+    """
+    if value is None:
+        return NONE
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def mean_std(mean: float | None, std: float | None, scale: float = 1.0) -> str:
+    """A mean with one decimal and, if there are several seeds, their standard deviation with two, both times `scale`.
+
+    >>> mean_std(0.7204, 0.0002, scale=100), mean_std(71.1, None), mean_std(None, None)
+    ('72.0 ± 0.02', '71.1', '–')
+    """
+    if not _is_figure(mean):
+        return NONE
+    return f"{scale * mean:.1f} ± {scale * std:.2f}" if _is_figure(std) else f"{scale * mean:.1f}"
+
+
+def percent(share: float | None) -> str:
+    """A share of 1 in percent, with one decimal.
+
+    >>> percent(0.8204)
+    '82.0'
+    """
+    return mean_std(share, None, scale=100)
+
+
+def size(count: float) -> str:
+    """A number of bytes.
+
+    >>> size(2.5e6)
+    '2.5 MB'
+    """
+    if not _is_figure(count):
+        return NONE
+    name, unit = next(((n, u) for n, u in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= u), ("B", 1.0))
+    return f"{count / unit:.3g} {name}"
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds, minutes or hours.
+
+    >>> duration(1.234), duration(600), duration(9000)
+    ('1.23 s', '10 min', '2.5 h')
+    """
+    if not _is_figure(seconds):
+        return NONE
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _is_figure(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)
