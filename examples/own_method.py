@@ -4,7 +4,8 @@
     torchrun --standalone --nproc-per-node 4 examples/own_method.py    # train 4 real nodes, compare with the simulator
 
 The method is Momentum Tracking with Nesterov's momentum: the nodes track the average of the look-ahead direction
-G + beta U instead of the momentum U itself.
+G + beta U instead of the momentum U itself. docs/own_method.md has it in its plain form; here its message travels while
+the next gradient is computed, and beside it stands an ordinary training loop for real nodes.
 """
 
 import argparse
@@ -30,7 +31,9 @@ class NesterovTracking(gossamer.Method):
     """U <- beta U + G;  V <- G + beta U;  Y <- W Y + V - V_old;  X <- W X - eta Y."""
 
     name = "nesterov-tracking"
-    facts = gossamer.Facts(title="Nesterov Tracking", sends=2, exact=True, exact_on_schedules=True, overlaps=True)
+    facts = gossamer.Facts(
+        title="Nesterov Tracking", sends=2, exact=True, exact_on_schedules=True, tracks=True, overlaps=True
+    )
     beta: float = 0.9
 
     def initial(self, x, net):
@@ -46,6 +49,10 @@ class NesterovTracking(gossamer.Method):
         state.signal.copy_(v)
         torch.sub(wx, lr * y, out=x)
         state.send(x, y, net, round + 1)
+
+    def correction(self, state):
+        """C = V - W Y, with mean zero over the nodes."""
+        return state.correction()
 
 
 def flat(model: nn.Module) -> Tensor:
