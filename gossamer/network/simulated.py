@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.errors import GossamerError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
 
@@ -41,7 +42,7 @@ class SimulatedNetwork:
 
     def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
         """W X for every vector X, with the weights of `round`."""
-        product = self._products[round % self._period] or self._prepare(round % self._period)
+        product = self._products[round % self._period] or self._prepare(round % self._period, vectors)
         if out is None:
             out = tuple(torch.empty_like(v) for v in vectors)
         for vector, result in zip(vectors, out, strict=True):
@@ -75,7 +76,15 @@ class SimulatedNetwork:
             self._reverse = torch.from_numpy(np.lexsort((both[:, 0], both[:, 1]))).to(self.device)
         return self._owner, self._reverse
 
-    def _prepare(self, index: int) -> Product:
+    def _prepare(self, index: int, vectors: tuple[Tensor, ...]) -> Product:
+        """Make the product for these weights and, because this happens once, look at the shapes it is first used on."""
+        for vector in vectors:
+            if vector.ndim != 2 or len(vector) != self.n:
+                raise GossamerError(
+                    f"mix was given a tensor of the shape {tuple(vector.shape)}, but a simulation mixes stacks "
+                    f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
+                    f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
+                )
         mixing = self.topology.at(index)
         product = self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
         self._products[index] = product

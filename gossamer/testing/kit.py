@@ -7,6 +7,7 @@ from typing import Literal
 from gossamer import topology as graphs
 from gossamer.errors import GossamerError
 from gossamer.methods import Method, get
+from gossamer.testing.mistakes import in_words, refuse_unfinished
 from gossamer.testing.properties import CONTRACT, PROMISES, Property
 from gossamer.testing.setting import Setting
 from gossamer.topology import Topology
@@ -21,7 +22,7 @@ class Row:
     """
 
     property: str
-    outcome: Literal["holds", "fails", "not declared"]
+    outcome: Literal["holds", "fails", "not declared", "not tried"]
     sentence: str = ""
 
 
@@ -38,6 +39,8 @@ class Report:
     graphs: tuple[str, ...]
     """The graphs it was tried on: those of the kit that its needs admit."""
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    """What is no failure but may surprise."""
 
     @property
     def failures(self) -> tuple[Row, ...]:
@@ -53,7 +56,7 @@ class Report:
         width = max(len(r.property) for r in self.rows)
         lines = [f"{self.method} on {', '.join(self.graphs)}"]
         lines += [f"  {r.property:<{width}}  {r.outcome}{': ' if r.sentence else ''}{r.sentence}" for r in self.rows]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 class ConformanceError(AssertionError):
@@ -79,7 +82,9 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Report:
 
     Every method must fulfil the contract: run in place, repeat to the bit, run on one node's vectors as on the stack of
     all, resume from a saved state, send what it declares. Beyond that, each promise its `facts` make is checked; those
-    it does not make are listed in the report. Raises `ConformanceError` with a sentence for each property that fails.
+    it does not make are listed in the report. Raises `ConformanceError` with a sentence for each property that fails;
+    where a step raises, that is the one sentence, and nothing else is tried. A class that is not finished (annotated
+    fields without @dataclass, no facts) is refused with a `GossamerError`.
 
     >>> report = check_method("dsgd")
     >>> report.undeclared
@@ -89,17 +94,23 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Report:
         method = get(method)
     elif isinstance(method, type):
         method = method()
+    refuse_unfinished(type(method))
     settings = _settings(method, seed)
-    rows = [_try(name, CONTRACT[name], method, settings) for name in CONTRACT]
     static = [s for s in settings if s.topology.is_static and s.topology.is_symmetric]
     changing = [s for s in settings if not s.topology.is_static]
-    for name, promise in PROMISES.items():
-        if not getattr(method.facts, name):
+    rows: list[Row] = []
+    raised = False
+    for name, check in {**CONTRACT, **PROMISES}.items():
+        if name in PROMISES and not getattr(method.facts, name):
             rows.append(Row(name, "not declared"))
-            continue
-        where = {"exact": static, "exact_on_schedules": changing}.get(name, settings)
-        rows.append(_try(name, promise, method, where))
-    report = Report(method.facts.title, tuple(s.topology.name for s in settings), tuple(rows))
+        elif raised:
+            rows.append(Row(name, "not tried"))
+        else:
+            where = {"exact": static, "exact_on_schedules": changing}.get(name, settings)
+            row, error = _try(name, check, method, where)
+            rows.append(row)
+            raised = name == "runs" and error is not None
+    report = Report(method.facts.title, tuple(_named(s) for s in settings), tuple(rows), _notes(type(method)))
     if report.failures:
         raise ConformanceError(report)
     return report
@@ -135,14 +146,29 @@ def _settings(method: Method, seed: int) -> list[Setting]:
     return accepted
 
 
-def _try(name: str, check: Property, method: Method, settings: list[Setting]) -> Row:
+def _try(name: str, check: Property, method: Method, settings: list[Setting]) -> tuple[Row, Exception | None]:
+    """What became of a property, and what the method raised while it was tried."""
     if not settings:
-        return Row(name, "fails", "it is declared, but the method's needs admit no graph on which it could hold")
+        return Row(name, "fails", "it is declared, but the method's needs admit no graph on which it could hold"), None
     for setting in settings:
+        error = None
         try:
             sentence = check(copy.deepcopy(method), setting)
-        except Exception as error:
-            sentence = f"{type(error).__name__}: {error}"
+        except Exception as problem:
+            error, sentence = problem, in_words(problem, method)
         if sentence:
-            return Row(name, "fails", f"on {setting.topology.name} of {setting.topology.n}, {sentence}")
-    return Row(name, "holds")
+            return Row(name, "fails", f"on {_named(setting)}, {sentence}"), error
+    return Row(name, "holds"), None
+
+
+def _named(setting: Setting) -> str:
+    return f"{setting.topology.name} of {setting.topology.n}"
+
+
+def _notes(method: type[Method]) -> tuple[str, ...]:
+    if "name" in vars(method):
+        return ()
+    return (
+        f"{method.__qualname__} has no name of its own, so the command line cannot find it; give the class a line "
+        f"such as name = '{method.__name__.lower()}'.",
+    )

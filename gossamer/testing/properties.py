@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gossamer.engine.trajectory import minimize
-from gossamer.methods import Method
+from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
 from gossamer.testing.setting import WEIGHT_DECAY, Setting
@@ -27,7 +27,7 @@ def runs(method: Method, setting: Setting) -> str | None:
     """Rounds change x in place, keep its dtype and stay finite, in float64 and in float32."""
     for dtype in (torch.float64, torch.float32):
         place = None
-        for r, x, _ in setting.simulate(method, dtype=dtype):
+        for r, x, _ in setting.simulate(copy.deepcopy(method), dtype=dtype):
             place = place or x.data_ptr()
             if x.data_ptr() != place or x.dtype != dtype:
                 return f"round {r} replaced the storage of x instead of changing it in place"
@@ -53,9 +53,13 @@ def allocates_without_communication(method: Method, setting: Setting) -> str | N
 
 def runs_on_one_nodes_vectors(method: Method, setting: Setting) -> str | None:
     """The same lines, with every node holding only its own [d] vectors, give the same trajectory."""
-    stacked = setting.final(method)
+    stacked = setting.final(copy.deepcopy(method))
     alone = run_in_threads(method, setting)
-    return _differ("nodes of their own and the stack of all nodes", alone, stacked, 1e-10)
+    problem = _differ("nodes of their own and the stack of all nodes", alone, stacked, 1e-10)
+    return problem and (
+        f"{problem}; the usual causes are a missing .wait() after mix or exchange, without which nothing has arrived "
+        f"yet, and a sum, mean or norm over all nodes instead of over a node's own coordinates (dim=-1)"
+    )
 
 
 def resumes(method: Method, setting: Setting) -> str | None:
@@ -67,6 +71,8 @@ def resumes(method: Method, setting: Setting) -> str | None:
     net = _network(setting)
     x = setting.start()
     state = method.initial(x, net)
+    if problem := _not_a_state(state):
+        return problem
     for r in range(setting.rounds):
         if r == half:
             file = io.BytesIO()
@@ -76,14 +82,19 @@ def resumes(method: Method, setting: Setting) -> str | None:
             state = method.initial(setting.start(), net)
             state.load(saved["state"])
         method.step(state, x, setting.gradient(x, r), setting.lr(r), net, r)
-    same = torch.equal(x, undisturbed)
-    return None if same else "a run that was saved and loaded half-way ends elsewhere than one that was not"
+    if torch.equal(x, undisturbed):
+        return None
+    return (
+        "a run that was saved and loaded half-way ends elsewhere than one that was not; the usual cause is something "
+        "remembered elsewhere than in a field of the state, such as in self"
+    )
 
 
 def takes_a_step_size_per_coordinate(method: Method, setting: Setting) -> str | None:
     """A step size given as a tensor does what the same number does."""
+    as_number = setting.final(copy.deepcopy(method))
     as_tensor = setting.final(method, lr=lambda r: torch.full((setting.dim,), setting.lr(r), dtype=torch.float64))
-    return _differ("the step size as a tensor and as a number", as_tensor, setting.final(method), 1e-10)
+    return _differ("the step size as a tensor and as a number", as_tensor, as_number, 1e-10)
 
 
 def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
@@ -104,25 +115,33 @@ def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
 
 
 def preserves_mean(method: Method, setting: Setting) -> str | None:
-    """xbar <- xbar - eta ubar, where ubar <- beta ubar + gbar."""
+    """xbar <- xbar - eta ubar, where ubar <- beta ubar + gbar (Nesterov: gbar + beta ubar in the place of ubar)."""
+    beta, nesterov = _momentum(method)
     before = setting.start()
     xbar, ubar = before.mean(0), torch.zeros(setting.dim, dtype=torch.float64)
     for r, x, _ in setting.simulate(method, lr=setting.moving_lr):
-        ubar = method.momentum * ubar + setting.gradient(before, r).mean(0)
-        xbar = xbar - setting.moving_lr(r) * ubar
+        gbar = setting.gradient(before, r).mean(0)
+        ubar = beta * ubar + gbar
+        xbar = xbar - setting.moving_lr(r) * (gbar + beta * ubar if nesterov else ubar)
         problem = _differ(f"the mean of x after round {r} and SGD on the mean gradient", x.mean(0), xbar, 1e-9)
         if problem:
-            return problem
+            direction = f"(gbar + {beta:g} ubar)" if nesterov else "ubar"
+            return (
+                f"{problem}: the mean over the nodes should move as xbar <- xbar - eta {direction} with "
+                f"ubar <- {beta:g} ubar + gbar, gbar being the mean of the nodes' gradients at their own x; "
+                f"{_told_by(beta, nesterov)}"
+            )
         before = x.clone()
     return None
 
 
 def equals_sgd_alone(method: Method, setting: Setting) -> str | None:
-    """Identical nodes (one node too) follow torch.optim.SGD(momentum=beta) with the same weight decay."""
+    """Identical nodes (one node too) follow torch.optim.SGD(momentum=beta, nesterov) with the same weight decay."""
+    beta, nesterov = _momentum(method)
     setting = replace(setting, identical=True)
     x = setting.start()
     parameter = torch.nn.Parameter(x[0].clone())
-    sgd = torch.optim.SGD([parameter], lr=1.0, momentum=float(method.momentum), weight_decay=WEIGHT_DECAY)
+    sgd = torch.optim.SGD([parameter], lr=1.0, momentum=beta, nesterov=nesterov, weight_decay=WEIGHT_DECAY)
     for r, x, _ in setting.simulate(method, lr=setting.moving_lr):
         sgd.param_groups[0]["lr"] = setting.moving_lr(r)
         point = parameter.detach()
@@ -130,7 +149,10 @@ def equals_sgd_alone(method: Method, setting: Setting) -> str | None:
         sgd.step()
         problem = _differ(f"x after round {r} and torch.optim.SGD", x, parameter.detach().expand_as(x), 1e-9)
         if problem:
-            return problem
+            return (
+                f"{problem}: with the same objective on every node, each should move as "
+                f"torch.optim.SGD(momentum={beta:g}, nesterov={nesterov}) does alone; {_told_by(beta, nesterov)}"
+            )
     return None
 
 
@@ -177,6 +199,31 @@ def overlaps(method: Method, setting: Setting) -> str | None:
 
 def _network(setting: Setting) -> SimulatedNetwork:
     return SimulatedNetwork(setting.topology, dtype=torch.float64)
+
+
+def _not_a_state(given: object) -> str | None:
+    if isinstance(given, State):
+        return None
+    return (
+        f"initial() gave a {type(given).__name__}, which cannot be saved because it is no gossamer.State; "
+        f"subclass gossamer.State with a @dataclass whose fields are all that the method remembers"
+    )
+
+
+def _momentum(method: Method) -> tuple[float, bool]:
+    """The SGD that a method is compared with: its own `momentum`, and Nesterov's form if its `nesterov` says so."""
+    beta = float(method.momentum)
+    return beta, bool(getattr(method, "nesterov", False)) and beta > 0
+
+
+def _told_by(beta: float, nesterov: bool) -> str:
+    """Where `_momentum` has it from, for the author of a method that means something else."""
+    form = (
+        "with Nesterov's look-ahead, as its nesterov says"
+        if nesterov
+        else "Nesterov's look-ahead needs nesterov = True"
+    )
+    return f"{beta:g} is the method's momentum (its beta), {form}"
 
 
 def _differ(what: str, a: Tensor, b: Tensor, tolerance: float) -> str | None:

@@ -4,6 +4,7 @@ The network of a real run without sockets: it shows that a method's lines work o
 stack of all, and that messages sent in a round meet the ones they should.
 """
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -126,12 +127,12 @@ def run_in_threads(method: Method, setting: Setting) -> Tensor:
     wires = _Wires(n)
 
     def node(i: int) -> Tensor:
-        net = ThreadNode(setting.topology, i, wires)
+        own, net = copy.deepcopy(method), ThreadNode(setting.topology, i, wires)
         x = setting.start()[i].clone()
         try:
-            state = method.initial(x, net)
+            state = own.initial(x, net)
             for r in range(setting.rounds):
-                method.step(state, x, setting.gradient(x, r, node=i), setting.lr(r), net, r)
+                own.step(state, x, setting.gradient(x, r, node=i), setting.lr(r), net, r)
         except BaseException:
             wires.hang_up(i)
             raise

@@ -1,7 +1,8 @@
 """The conformance kit: our methods pass, and every way of breaking a method is caught under its name."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -53,6 +54,39 @@ def test_other_hyperparameters_pass_too(method):
     assert check_method(variant).failures == ()
 
 
+def other_choices() -> list[Method]:
+    """Every built-in method with each switch and each choice among words turned to what is not its default."""
+    variants = []
+    for cls in map(methods.find, BUILT_IN):
+        hints = get_type_hints(cls)
+        for field in (f for f in fields(cls) if f.init):
+            hint = hints[field.name]
+            choices = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
+            variants += [cls(**{field.name: choice}) for choice in choices if choice != field.default]
+    return variants
+
+
+def test_the_switches_and_choices_are_all_found():
+    assert [repr(method) for method in other_choices()] == [
+        "DSGDm(beta=0.9, nesterov=True)",
+        "GradientTracking(init='zero')",
+        "MomentumTracking(beta=0.9, init='zero')",
+        "RelaySum(fill='own')",
+        "RelaySumM(beta=0.9, nesterov=True, fill='arrived')",
+        "RelaySumM(beta=0.9, nesterov=False, fill='own')",
+        "AllReduceSGDm(beta=0.9, nesterov=True)",
+    ]
+
+
+@pytest.mark.parametrize("method", other_choices(), ids=repr)
+def test_every_switch_and_choice_of_our_own_methods_keeps_what_is_declared(method):
+    assert check_method(method).failures == ()
+
+
+def test_nesterov_without_momentum_is_plain_sgd():
+    assert check_method(DSGDm(beta=0.0, nesterov=True)).failures == ()
+
+
 def test_a_class_an_instance_and_a_name_are_taken():
     reports = check_method("dsgd"), check_method(DSGD), check_method(DSGD())
     assert reports[0] == reports[1] == reports[2]
@@ -88,6 +122,7 @@ def test_a_researchers_own_method_is_checked_in_one_line():
             net.mix(half, round=round, out=(x,)).wait()
 
     report = check_method(ClippedDSGD)
+    assert report.notes == ()
     assert report.undeclared == tuple(PROMISES)
     assert len(report.graphs) == len(kit_graphs())
 
@@ -104,6 +139,9 @@ class TestReport:
             "  exact    not declared",
         ]
 
+    def test_notes_come_last(self):
+        assert str(replace(self.report, notes=("Mine has no name.",))).splitlines()[-1] == "Mine has no name."
+
     def test_failures_and_undeclared(self):
         assert [row.property for row in self.report.failures] == ["resumes"]
         assert self.report.undeclared == ("exact",)
@@ -118,7 +156,7 @@ class TestReport:
         on_trees = check_method(
             type("Tree", (DSGD,), {"facts": Facts(title="Tree", needs=Needs(static=True, tree=True))})
         )
-        assert on_trees.graphs == ("complete", "chain", "star", "chain")
+        assert on_trees.graphs == ("complete of 1", "chain of 2", "star of 5", "chain of 6")
 
 
 class Correct(Method):
@@ -132,6 +170,55 @@ class Correct(Method):
 
 def test_the_method_that_is_broken_below_is_correct_itself():
     assert check_method(Correct).failures == ()
+
+
+class TestUnfinishedClasses:
+    def test_annotated_fields_without_the_decorator_are_refused(self):
+        class Forgotten(Correct):
+            beta: float = 0.9
+
+        with pytest.raises(GossamerError, match=r"Forgotten annotates 'beta' but is no dataclass.*write @dataclass"):
+            check_method(Forgotten)
+
+    def test_also_below_and_above_a_dataclass(self):
+        class Below(DSGDm):
+            nesterov: bool = True
+
+        class Above(Correct):
+            beta: float
+
+        with pytest.raises(GossamerError, match=r"Below annotates 'nesterov'"):
+            check_method(Below)
+        with pytest.raises(GossamerError, match=r"Above annotates 'beta'"):
+            check_method(dataclass(type("Decorated", (Above,), {})))
+
+    def test_a_class_that_makes_itself_may_annotate(self):
+        class Own(Correct):
+            scale: float
+            kinds: ClassVar[tuple[str, ...]] = ("one",)
+
+            def __init__(self, scale=1.0):
+                self.scale = scale
+
+        class Constant(Correct):
+            kinds: "ClassVar[tuple[str, ...]]" = ("one",)
+            name: str = "constant"
+
+        assert check_method(Own).failures == check_method(Constant).failures == ()
+
+    def test_no_facts(self):
+        class Silent(Method):
+            def step(self, state, x, grad, lr, net, round):
+                x.sub_(lr * grad)
+
+        with pytest.raises(GossamerError, match=r"Silent declares no facts; give the class a line such as facts ="):
+            check_method(Silent)
+
+    @pytest.mark.parametrize("parent", [Correct, DSGD])
+    def test_a_class_without_a_name_of_its_own_is_noted(self, parent):
+        nameless = type("Nameless", (parent,), {"facts": Facts(title="Nameless")})
+        (note,) = check_method(nameless).notes
+        assert note.startswith("Nameless has no name of its own, so the command line cannot find it")
 
 
 class TestBrokenContract:
@@ -172,9 +259,69 @@ class TestBrokenContract:
             def step(self, state, x, grad, lr, net, round):
                 raise RuntimeError("not today")
 
+            facts = replace(Correct.facts, exact=True)
+
+        line = Broken.step.__code__.co_firstlineno + 1
+        with pytest.raises(ConformanceError) as caught:
+            check_method(Broken)
+        report = caught.value.report
+        assert {row.property: row.sentence for row in report.failures} == {
+            "runs": f"on complete of 1, RuntimeError: not today (test_kit.py, line {line})"
+        }
+        assert {row.property: row.outcome for row in report.rows if row.property != "runs"} == {
+            **dict.fromkeys(list(CONTRACT)[1:], "not tried"),
+            **dict.fromkeys(PROMISES, "not declared"),
+            "exact": "not tried",
+        }
+
+    def test_a_later_step_raises(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad, lr if isinstance(lr, float) else lr.item(), net, round)
+
         broken = failures(Broken)
-        assert broken["runs"] == "on complete of 1, RuntimeError: not today"
-        assert broken["runs on one node's vectors"] == "on complete of 1, RuntimeError: not today"
+        assert list(broken) == ["takes a step size per coordinate"]
+        assert broken["takes a step size per coordinate"].endswith(
+            f"(test_kit.py, line {Broken.step.__code__.co_firstlineno + 1})"
+        )
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda x, message: x.copy_(*message),
+            lambda x, message: x.copy_(message),
+            lambda x, message: x.copy_(message[0]),
+            lambda x, message: x.copy_(0.5 * message),
+            lambda x, message: message.clone(),
+        ],
+    )
+    def test_a_message_is_taken_for_its_vectors(self, use):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                use(x, net.mix(x - lr * grad, round=round))
+
+        broken = failures(Broken)
+        assert list(broken) == ["runs"]
+        assert broken["runs"].endswith("its .wait() gives the tuple of vectors")
+
+    def test_a_message_is_not_waited_for(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                net.mix(x - lr * grad, round=round, out=(x,))
+
+        broken = failures(Broken)
+        assert list(broken) == ["runs on one node's vectors"]
+        assert "the usual causes are a missing .wait() after mix or exchange" in broken["runs on one node's vectors"]
+
+    def test_a_stack_that_lost_its_rows(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                net.mix((x - lr * grad).mean(0), round=round, out=(x,)).wait()
+
+        line = Broken.step.__code__.co_firstlineno + 1
+        sentence = failures(Broken)["runs"]
+        assert sentence.startswith("on complete of 1, GossamerError: mix was given a tensor of the shape (5,)")
+        assert sentence.endswith(f"(test_kit.py, line {line})")
 
     def test_chance_from_elsewhere(self):
         class Broken(Correct):
@@ -207,6 +354,7 @@ class TestBrokenContract:
         broken = failures(Broken)
         assert list(broken) == ["runs on one node's vectors"]
         assert "nodes of their own and the stack of all nodes differ by" in broken["runs on one node's vectors"]
+        assert "a sum, mean or norm over all nodes" in broken["runs on one node's vectors"]
 
     def test_a_state_outside_the_state_is_lost(self):
         class Broken(Correct):
@@ -238,6 +386,34 @@ class TestBrokenContract:
                 super().step(state, x, state.u.mul_(0.9).add_(grad), lr, net, round)
 
         assert list(failures(Broken)) == ["resumes"]
+
+    def test_a_state_in_self_is_named_as_the_cause(self):
+        class Broken(Correct):
+            u = 0.0
+
+            def step(self, state, x, grad, lr, net, round):
+                self.u = grad + 0.9 * self.u
+                super().step(state, x, self.u, lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["repeats", "resumes"]
+        assert "remembered elsewhere than in a field of the state, such as in self" in broken["resumes"]
+
+    def test_a_state_that_is_none(self):
+        @dataclass
+        class Plain:
+            u: torch.Tensor
+
+        class Broken(Correct):
+            def initial(self, x, net):
+                return Plain(torch.zeros_like(x))
+
+        broken = failures(Broken)
+        assert list(broken) == ["resumes"]
+        assert (
+            "initial() gave a Plain, which cannot be saved because it is no gossamer.State; subclass"
+            in (broken["resumes"])
+        )
 
     def test_a_step_size_that_is_a_tensor_is_not_looked_at(self):
         class Broken(Correct):
@@ -295,6 +471,7 @@ class TestBrokenPromises:
         broken = failures(Broken)
         assert list(broken) == ["preserves_mean"]
         assert "the mean of x after round 0 and SGD on the mean gradient differ by" in broken["preserves_mean"]
+        assert "should move as xbar <- xbar - eta ubar with ubar <- 0 ubar + gbar" in broken["preserves_mean"]
 
     def test_the_momentum_is_not_that_of_sgd(self):
         """With dampening: the same for every node, but not torch.optim.SGD."""
@@ -307,8 +484,30 @@ class TestBrokenPromises:
         assert list(broken) == ["preserves_mean", "equals_sgd_alone"]
         assert "x after round 0 and torch.optim.SGD differ by" in broken["equals_sgd_alone"]
 
-    def test_nesterov_is_not_sgd_as_declared(self):
-        assert "equals_sgd_alone" in failures(DSGDm(nesterov=True))
+    def test_nesterov_has_to_be_said(self):
+        class Said(Correct):
+            facts = self.promised(preserves_mean=True, equals_sgd_alone=True)
+            beta, nesterov = 0.8, True
+
+            def initial(self, x, net):
+                return DSGDm().initial(x, net)
+
+            def step(self, state, x, grad, lr, net, round):
+                DSGDm(beta=0.8, nesterov=True).step(state, x, grad, lr, net, round)
+
+        assert check_method(Said).failures == ()
+        broken = failures(type("Unsaid", (Said,), {"nesterov": False}))
+        assert list(broken) == ["preserves_mean", "equals_sgd_alone"]
+        assert "torch.optim.SGD(momentum=0.8, nesterov=False)" in broken["equals_sgd_alone"]
+        for sentence in broken.values():
+            assert sentence.endswith(
+                "0.8 is the method's momentum (its beta), Nesterov's look-ahead needs nesterov = True"
+            )
+
+    def test_nesterov_that_is_said_but_not_done(self):
+        broken = failures(type("Boast", (DSGD,), {"beta": 0.9, "nesterov": True}))
+        assert "xbar <- xbar - eta (gbar + 0.9 ubar)" in broken["preserves_mean"]
+        assert "torch.optim.SGD(momentum=0.9, nesterov=True)" in broken["equals_sgd_alone"]
 
     def test_a_method_that_stalls_is_not_exact(self):
         class Broken(Correct):

@@ -1,0 +1,58 @@
+"""What goes wrong before a property can be judged: a class that is not what its author meant, a step that raises."""
+
+import inspect
+
+from gossamer.errors import GossamerError
+from gossamer.experiments.own_methods import describe
+from gossamer.methods import Method
+from gossamer.network import Ready
+
+
+def refuse_unfinished(method: type[Method]) -> None:
+    """Raise a `GossamerError` for a class without facts, or with annotated fields that nobody made into fields.
+
+    >>> from gossamer import DSGD
+    >>> class Half(DSGD):
+    ...     share: float = 0.5
+    >>> refuse_unfinished(Half)
+    Traceback (most recent call last):
+    ...
+    gossamer.errors.GossamerError: Half annotates 'share' but is no dataclass, so 'share' is no hyper-parameter ...
+    """
+    if not hasattr(method, "facts"):
+        raise GossamerError(
+            f"{method.__qualname__} declares no facts; give the class a line such as "
+            f"facts = Facts(title='{method.__qualname__}', sends=1)."
+        )
+    for cls in method.__mro__:
+        if not issubclass(cls, Method) or vars(cls).keys() & {"__dataclass_fields__", "__init__"}:
+            continue
+        declared = inspect.get_annotations(Method)
+        fields = [k for k, v in inspect.get_annotations(cls).items() if k not in declared and "ClassVar" not in str(v)]
+        if fields:
+            raise GossamerError(
+                f"{cls.__qualname__} annotates '{fields[0]}' but is no dataclass, so '{fields[0]}' is no "
+                f"hyper-parameter and cannot be set; write @dataclass(frozen=True, eq=False) above "
+                f"class {cls.__qualname__}."
+            )
+
+
+def in_words(error: Exception, method: Method) -> str:
+    """The error with the last line in the file of `step` that led to it, and the remedy where the cause is known."""
+    _end_in_own_file(error, method)
+    hint = ""
+    if isinstance(error, TypeError | AttributeError) and Ready.__name__ in str(error):
+        hint = "; mix and exchange give a message that may be under way, and its .wait() gives the tuple of vectors"
+    return describe(error) + hint
+
+
+def _end_in_own_file(error: Exception, method: Method) -> None:
+    """Cut the traceback below the method's own file: what the network or torch did there is not its author's."""
+    code = getattr(inspect.unwrap(type(method).step), "__code__", None)
+    own, entry = None, error.__traceback__
+    while code is not None and entry is not None:
+        if entry.tb_frame.f_code.co_filename == code.co_filename:
+            own = entry
+        entry = entry.tb_next
+    if own is not None:
+        own.tb_next = None
