@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from gossamer.errors import GossamerError
@@ -13,7 +14,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
 from gossamer.report.curves import Band, at_the_end, average, node_accuracy
-from gossamer.report.style import BUILT_IN, Look, looks
+from gossamer.report.style import Look, looks
 from gossamer.specs import split
 
 NOT_SETTINGS = ("method", "lr", "seed")
@@ -35,6 +36,11 @@ class Entry:
     def method(self) -> str:
         """The method as legends name it."""
         return self.cell.label
+
+    @property
+    def method_name(self) -> str:
+        """The method's name without its hyper-parameters, as `style.BUILT_IN` writes it."""
+        return split(self.cell.experiment.method)[0].lower().replace("_", "-")
 
     @property
     def title(self) -> str:
@@ -81,6 +87,11 @@ class Entry:
     def missing(self) -> str:
         """Why there is no accuracy; empty if there is one."""
         return self.cell.missing
+
+    @property
+    def worst_node(self) -> float:
+        """The lowest accuracy of any node at the end, with any of the seeds; nan where it was not measured."""
+        return min((run.rows[-1].get("accuracy_min", math.nan) for run in self.runs), default=math.nan)
 
     def last(self, column: str) -> float:
         """A figure at the end, averaged over the seeds; nan where it was not measured."""
@@ -136,11 +147,11 @@ class Comparison:
     runs: tuple[StoredRun, ...]
     panels: tuple[Panel, ...]
     looks: dict[str, Look]
-    """The look of every method, in the order of tables."""
+    """The look of every method, the best first: in the order of their ranks, averaged over the panels."""
 
     @property
     def methods(self) -> list[str]:
-        """All methods, in the order of tables."""
+        """All methods, the best first."""
         return list(self.looks)
 
     @cached_property
@@ -154,8 +165,10 @@ class Comparison:
 
     @property
     def shared(self) -> Settings:
-        """The settings that all runs have in common."""
-        return {key: values[0] for key, values in self.values.items() if len(values) == 1}
+        """The settings that all runs have in common; of epochs and rounds only those that count."""
+        void = {"epochs" if run.experiment.rounds else "rounds" for run in self.runs}
+        void = void if len(void) == 1 else set()
+        return {key: values[0] for key, values in self.values.items() if len(values) == 1 and key not in void}
 
     @property
     def varied(self) -> dict[str, list[Any]]:
@@ -174,19 +187,11 @@ class Comparison:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What a reader must know before anything else: runs without a result, step sizes at the edge of their grid."""
+        """What a reader must know before anything else: that there are runs without a result."""
         counts = {status: sum(r.status == status for r in self.runs) for status in ("unfinished", "failed", "diverged")}
         words = {"unfinished": "not finished", "failed": "failed", "diverged": "diverged"}
         told = [f"{n} of {len(self.runs)} runs {words[status]}" for status, n in counts.items() if n]
-        notes = [f"{', '.join(told)}. Accuracies are of those that are done."] if told else []
-        entries = [entry for panel in self.panels for entry in panel.entries]
-        edge = sum(entry.cell.at_edge for entry in entries)
-        if edge:
-            notes.append(
-                f"{edge} of {len(entries)} chosen step sizes, marked by a star, are the smallest or the largest of "
-                "those tried: others beyond may be better still."
-            )
-        return notes
+        return [f"{', '.join(told)}. Accuracies are of those that are done."] if told else []
 
 
 def collect(runs: Iterable[StoredRun]) -> Comparison:
@@ -211,7 +216,7 @@ def collect(runs: Iterable[StoredRun]) -> Comparison:
             key = f"{key}-{len(panels)}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(Panel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
-    return Comparison(found, tuple(panels), _looks([e.cell for p in panels for e in p.entries]))
+    return Comparison(found, tuple(panels), _looks(panels))
 
 
 def _by_settings(cells: Sequence[Cell]) -> list[tuple[Settings, list[Entry]]]:
@@ -242,17 +247,18 @@ def _name(settings: Settings, varied: list[str]) -> str:
     return " · ".join(words)
 
 
-def _looks(cells: Sequence[Cell]) -> dict[str, Look]:
+def _looks(panels: Sequence[Panel]) -> dict[str, Look]:
     """Every label's look: that of the built-in method if its hyper-parameters are the usual ones, else its own."""
-    names = {}
-    for cell in cells:
-        name, parameters = split(cell.experiment.method)
-        usual = not (parameters and cell.label.endswith(")"))
-        names[cell.label] = name.lower().replace("_", "-") if usual else cell.label
+    names: dict[str, str] = {}
+    ranks: dict[str, list[int]] = {}
+    for panel in panels:
+        for rank, entry in enumerate(panel.entries):
+            _, parameters = split(entry.cell.experiment.method)
+            usual = not (parameters and entry.method.endswith(")"))
+            names[entry.method] = entry.method_name if usual else entry.method
+            ranks.setdefault(entry.method, []).append(rank)
     chosen = looks(names.values())
-    rank = {name: k for k, name in enumerate(BUILT_IN)}
-    order = sorted(names, key=lambda label: (rank.get(names[label], len(rank)), label))
-    return {label: chosen[names[label]] for label in order}
+    return {label: chosen[names[label]] for label in sorted(names, key=lambda label: fmean(ranks[label]))}
 
 
 def _all(candidate: Candidate) -> list[StoredRun]:

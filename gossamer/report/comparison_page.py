@@ -13,7 +13,7 @@ from gossamer.report.charts import Figure, figure, partition_figure
 from gossamer.report.comparison import NOT_SETTINGS, Comparison, Panel
 from gossamer.report.line_charts import line_charts
 from gossamer.report.page import code, heading, page, paragraph
-from gossamer.report.style import MARKER_PATHS, Look
+from gossamer.report.style import BUILT_IN, MARKER_PATHS, Look
 from gossamer.report.tables import Table, matrix, ranking
 from gossamer.words import NONE, percent, word
 
@@ -67,9 +67,8 @@ def _lead(comparison: Comparison) -> str:
 
 
 def _what_was_compared(comparison: Comparison) -> str:
-    pieces = [heading("What was compared")]
-    pieces.append(_facts({key: ", ".join(word(v) for v in values) for key, values in comparison.varied.items()}))
-    return "\n".join([*pieces, _notes(comparison.notes)])
+    varied = {key: ", ".join(word(v) for v in values) for key, values in comparison.varied.items()}
+    return (heading("What was compared") + _facts(varied) if varied else "") + _notes(comparison.notes)
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -114,9 +113,12 @@ def _panel(comparison: Comparison, number: int) -> str:
     title = f"<h3>{escape(panel.name)}</h3>" if len(comparison.panels) > 1 else ""
     note = (
         "Accuracy is the mean over the nodes, each with its own model, on the common test set; ± is the standard "
-        "deviation over the seeds. Averaged model: the accuracy of the mean of all nodes' models. Spread: the best "
-        "node's accuracy less the worst node's."
+        "deviation over the seeds. Worst node: the lowest accuracy of any node with any seed. Averaged model: the "
+        "accuracy of the mean of all nodes' models. Time: of the training rounds, on a machine that may have been "
+        "busier at one run than at another."
     )
+    if any(entry.cell.at_edge for entry in panel.entries):
+        note += " *: at an end of the step sizes tried."
     return (
         f'<section class="panel" id="panel-{number}"{" hidden" if number else ""}>{title}'
         f"{_table(ranking(panel), dressed, [e.method for e in panel.entries])}{paragraph(note, note=True)}"
@@ -138,7 +140,7 @@ def _partition_caption(panel: Panel) -> str:
     counts = partition["counts"]
     return (
         f"{partition['recipe'] or panel.settings['partition']}: {sum(map(sum, counts)):,} samples on {len(counts)} "
-        f"nodes, one colour per class; heterogeneity (mean label distance, 0 = iid, towards 1 = nothing in common): "
+        f"nodes, one colour per class; mean label distance (0 = iid, towards 1 = nothing in common) "
         f"{partition['label_distance']:.3f}." + _seed_note(panel, "partition")
     )
 
@@ -182,6 +184,11 @@ def _reproduce(comparison: Comparison, command: str | None) -> str:
         )
     )
     pieces.append(code("gossamer run experiment.toml"))
+    entries = [entry for panel in comparison.panels for entry in panel.entries]
+    own = dict.fromkeys(entry.method for entry in entries if entry.method_name not in BUILT_IN)
+    if own:
+        which = "the one in the command above" if command and "--load" in command else "the Python file that defines it"
+        pieces.append(paragraph(f"For {', '.join(own)} add --load FILE: {which}."))
     for panel in comparison.panels:
         texts = []
         for entry in panel.entries:
@@ -202,7 +209,8 @@ def _all_runs(comparison: Comparison) -> str:
         told = [word(values[key]) for key in [*varied, "lr", "seed"]]
         rows.append([run.directory.name, run.label, *told, run.status, last])
     body = _table(Table(head, rows))
-    return f"<details><summary>All {len(rows)} runs</summary>{body}</details>"
+    title = f"All {len(rows)} runs" if len(rows) > 1 else "The run"
+    return f"<details><summary>{title}</summary>{body}</details>"
 
 
 def toml(experiment: Experiment) -> str:

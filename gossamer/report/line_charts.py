@@ -53,9 +53,12 @@ def line_charts(panel: Panel) -> list[LineChart]:
         _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node has sent to reach an accuracy.",
               "accuracy", "test accuracy (%)", ("bytes", f"sent per node ({data_unit})", data), scale=100),
         _over(panel, "accuracy-seconds", "Accuracy against wall-clock",
-              "Time of the training rounds on the machine that simulated all nodes; evaluations are not counted.",
+              "Time of the training rounds, without evaluations, on the machine that simulated all nodes, which may "
+              "have been busier at one run than at another.",
               "accuracy", "test accuracy (%)", ("seconds", time_unit, time), scale=100),
-        _over(panel, "train-loss", "Training loss", f"Mean over the nodes since the last evaluation; {band}.",
+        _over(panel, "train-loss", "Training loss",
+              "Each node on its own data, mean over the nodes since the last evaluation: low also where nodes drift "
+              f"apart and do badly on the others' data; {band}.",
               "train_loss", "training loss", epoch, log_y=True),
         _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy less the worst node's.",
               "node_spread", "max − min accuracy (points)", epoch, scale=100, band=False),
@@ -67,7 +70,9 @@ def line_charts(panel: Panel) -> list[LineChart]:
         _node_accuracies(panel),
         _step_sizes(panel),
     ]  # fmt: skip
-    return [chart for chart in found if chart.series]
+    # Most methods track nothing: a chart of a single one among them would compare nothing.
+    least = {"tracking": min(2, len(panel.entries))}
+    return [chart for chart in found if len(chart.series) >= least.get(chart.key, 1)]
 
 
 def _over(

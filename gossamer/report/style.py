@@ -9,7 +9,8 @@ from zlib import crc32
 # colour-blind readers.
 SKY, BLUE, PINK, ORANGE, GREEN, VERMILION = "#56B4E9", "#0072B2", "#CC79A7", "#E69F00", "#009E73", "#D55E00"
 GREY = "#7F7F7F"
-_COLOURS = (SKY, BLUE, PINK, ORANGE, GREEN, VERMILION, GREY)
+# Of no built-in method, and each with a contrast of 3 : 1 at least to light and to dark pages.
+_OWN = ("#8F4FF0", "#E5178F", "#58A20A", "#00A3AD", "#D6173A", "#A8632F", "#8A8F00")
 
 
 @dataclass(frozen=True)
@@ -38,31 +39,29 @@ BUILT_IN = {
 }
 """The methods that come with Gossamer, in their usual form."""
 
-_MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "pentagon", "hexagon")
-_FREE = tuple(
-    Look(colour, dash, _MARKERS[(k + shift) % len(_MARKERS)])
-    for dash, shift in (("dashdot", 0), ("dot", 4))
-    for k, colour in enumerate(_COLOURS)
-)
-"""What is left for methods of the user's own and for other hyper-parameters."""
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x")
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """A look for every name: the fixed one of a built-in method, for others one that follows from the name.
 
-    Where two names would share a look, the later one in the alphabet takes the next that is free, if possible in a
-    colour that nobody has yet.
+    Methods of the user's own and other hyper-parameters have strong lines in colours that no built-in method has. Where
+    two of them would share a look, the later one in the alphabet takes the next colour that is free, after the last
+    colour the first one dashed.
     """
     wanted = list(dict.fromkeys(names))
     chosen = {name: BUILT_IN[name] for name in wanted if name in BUILT_IN}
     for name in sorted(set(wanted) - set(chosen)):
-        start = crc32(name.encode()) % len(_FREE)
-        order = _FREE[start:] + _FREE[:start]
+        start = crc32(name.encode())
+        order = [_own_look(start + k, dash) for dash in ("solid", "dash") for k in range(len(_OWN))]
         taken = set(chosen.values())
-        colours = {look.colour for look in taken}
-        free = [look for look in order if look not in taken]
-        chosen[name] = next((look for look in free if look.colour not in colours), (free or order)[0])
+        chosen[name] = next((look for look in order if look not in taken), order[0])
     return {name: chosen[name] for name in wanted}
+
+
+def _own_look(number: int, dash: str) -> Look:
+    k = number % len(_OWN)
+    return Look(_OWN[k], dash, _MARKERS[k], 2.2)
 
 
 MARKER_PATHS = {

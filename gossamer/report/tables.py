@@ -25,7 +25,7 @@ class Table:
 
 def ranking(panel: Panel) -> Table:
     """The methods of a panel, best first, with what they reached and what it cost."""
-    head = ["", "method", "test accuracy (%)", "step size", "seeds", "averaged model (%)", "spread (points)",
+    head = ["", "method", "test accuracy (%)", "step size", "seeds", "worst node (%)", "averaged model (%)",
             "sent per node", "time"]  # fmt: skip
     rows = []
     for rank, entry in enumerate(panel.entries, start=1):
@@ -36,8 +36,8 @@ def ranking(panel: Panel) -> Table:
                 accuracy(entry),
                 step_size(entry),
                 seeds(entry),
+                percent(entry.worst_node),
                 percent(entry.last("averaged_accuracy")),
-                percent(entry.last("node_spread")),
                 size(entry.last("bytes")),
                 duration(entry.last("seconds")),
             ]

@@ -17,7 +17,8 @@ def test_one_panel_ranks_methods_at_their_best_step_size(runs):
     comparison = collect(runs)
     (panel,) = comparison.panels
     assert panel.name == "digits · small-cnn · k-class:k=5 · ring"
-    assert comparison.methods == ["DSGDm", "Gradient Tracking", "Momentum Tracking"]
+    assert comparison.methods == [entry.method for entry in panel.entries]
+    assert set(comparison.methods) == {"DSGDm", "Gradient Tracking", "Momentum Tracking"}
     means = [entry.mean for entry in panel.entries]
     assert means == sorted(means, reverse=True)
     assert panel.best is panel.entries[0]
@@ -33,9 +34,12 @@ def test_one_panel_ranks_methods_at_their_best_step_size(runs):
         assert entry.curves["accuracy"].std[-1] == pytest.approx(entry.std)
         assert entry.step_sizes == [(lr, pytest.approx(s)) for lr, s in score.items()]
         assert fmean(entry.node_accuracy) == pytest.approx(entry.mean)
+        assert entry.worst_node == min(min(r.rows[-1]["node_accuracy"]) for r in by_lr[best])
     assert comparison.varied == {"method": comparison.methods, "lr": [0.02, 0.05], "seed": [0, 1]}
     assert comparison.shared["model"] == "small-cnn"
     assert "lr" not in comparison.shared
+    assert comparison.notes == []  # step sizes at the edge are told once, by their panel
+    assert any("of those tried (0.02, 0.05)" in note for note in panel.notes)
     assert comparison.environments["gossamer"]
 
 
@@ -59,6 +63,37 @@ def test_charts_have_what_was_measured(runs):
     assert not any(s.low for s in charts["node-spread"].series)
     assert charts["node-accuracy"].ticks == (0, 1, 2, 3)
     assert {s.chosen for s in charts["step-sizes"].series} <= {0.02, 0.05}
+
+
+def test_a_single_method_among_others_that_tracks_has_no_chart_of_its_tracking_error(runs):
+    def keys(*labels):
+        (panel,) = collect(run for run in runs if run.label in labels).panels
+        return {chart.key for chart in line_charts(panel)}
+
+    assert "tracking" not in keys("DSGDm", "Momentum Tracking")
+    assert "tracking" in keys("Momentum Tracking")
+
+
+def test_methods_are_in_the_order_of_their_ranks_averaged_over_the_panels(runs, tmp_path):
+    # The third of one panel, alone in two others: it comes third, first and first.
+    best, middle, worst = collect(runs).methods
+    alone = [
+        copied(run, tmp_path / f"{partition}-{k}", partition=partition)
+        for partition in ("iid", "k-class:k=2")
+        for k, run in enumerate(runs)
+        if run.label == worst
+    ]
+    assert collect([*runs, *alone]).methods == [best, worst, middle]
+
+
+def test_of_epochs_and_rounds_the_one_that_counts_is_shared(runs, tmp_path):
+    shared = collect(runs).shared
+    assert shared["rounds"] == 8
+    assert "epochs" not in shared
+    by_epochs = copied(runs[0], tmp_path / "epochs", rounds=0)
+    assert collect([by_epochs]).shared["epochs"] == 20
+    assert "rounds" not in collect([by_epochs]).shared
+    assert collect([*runs, by_epochs]).shared["epochs"] == 20
 
 
 def test_other_settings_make_other_panels(runs, tmp_path):
@@ -167,7 +202,8 @@ def test_methods_of_ones_own_have_a_look_of_their_own(runs, tmp_path):
     mine = [copied(runs[0], tmp_path / str(k), label=f"Mine {k}", method=f"mine-{k}") for k in range(5)]
     looks = collect([*runs, *mine]).looks
     assert len(set(looks.values())) == len(looks) == 8
-    assert list(looks)[:3] == ["DSGDm", "Gradient Tracking", "Momentum Tracking"]
+    of_built_in = {looks[name].colour for name in ("DSGDm", "Gradient Tracking", "Momentum Tracking")}
+    assert not any(looks[f"Mine {k}"].colour in of_built_in for k in range(5))
 
 
 def test_long_curves_are_thinned_and_keep_their_ends():

@@ -38,7 +38,9 @@ def test_the_page_says_what_was_compared_and_how_to_make_it_again(page, runs):
         "gossamer compare --methods &#x27;a,b&#x27; &amp; more",
         "spectral gap 1 − λ = 0.6667",
         "p = 0.8889",
-        "mean label distance",
+        "mean label distance (0 = iid, towards 1 = nothing in common)",
+        "Each node on its own data",
+        "Worst node: the lowest accuracy of any node with any seed.",
         "Configuration and versions",
         "All 12 runs",
         'data-method="Momentum Tracking"',
@@ -46,6 +48,9 @@ def test_the_page_says_what_was_compared_and_how_to_make_it_again(page, runs):
         assert words in text
     for entry in collect(runs).panels[0].entries:
         assert f"{100 * entry.mean:.1f} ± {100 * entry.std:.2f}" in text
+    assert "heterogeneity" not in text
+    boxes = re.findall(r'<input type="checkbox" checked data-method="(.*?)">', text)
+    assert boxes == [entry.method for entry in collect(runs).panels[0].entries]
 
 
 def test_nothing_comes_from_elsewhere(page):
@@ -77,6 +82,21 @@ def test_a_page_without_a_command_shows_every_experiment(runs):
     text = without_scripts(comparison_page(collect(runs), "t"))
     assert "gossamer run experiment.toml" in text
     assert text.count("method = &quot;") == 3
+
+
+def test_a_method_of_ones_own_can_be_made_again_with_its_file(runs, tmp_path):
+    usual = without_scripts(comparison_page(collect(runs), "t"))
+    mine = copied(runs[0], tmp_path / "run", label="Mine", method="mine")
+    alone = without_scripts(comparison_page(collect([*runs, mine]), "t"))
+    told = without_scripts(comparison_page(collect([*runs, mine]), "t", "gossamer compare --load mine.py"))
+    assert "--load" not in usual
+    assert "For Mine add --load FILE: the Python file that defines it." in alone
+    assert "For Mine add --load FILE: the one in the command above." in told
+
+
+def test_a_single_run_is_compared_with_nothing(runs):
+    assert "What was compared" not in without_scripts(comparison_page(collect(runs[:1]), "t"))
+    assert "What was compared" in without_scripts(comparison_page(collect(runs), "t"))
 
 
 def test_an_experiment_survives_the_way_through_its_file():

@@ -191,7 +191,8 @@ class TestFigures:
         assert len(looks) == len(BUILT_IN)
         assert line_style("momentum-tracking")["linewidth"] > line_style("dsgd")["linewidth"]
         assert line_style("my-own") == line_style("my-own")
-        assert line_style("my-own")["linestyle"] != "-"
+        assert line_style("my-own")["color"] not in {line_style(name)["color"] for name in BUILT_IN}
+        assert line_style("my-own")["linewidth"] > line_style("dsgd")["linewidth"]
 
     def test_without_matplotlib_there_is_a_sentence_before_any_work(self, result, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -17,6 +17,7 @@ def test_the_ranking_shows_mean_and_deviation_and_the_chosen_step_size(runs):
     for rank, (row, entry) in enumerate(zip(table.rows, panel.entries, strict=True), start=1):
         assert row[:3] == [str(rank), entry.method, f"{100 * entry.mean:.1f} ± {100 * entry.std:.2f}"]
         assert row[3:5] == [f"{entry.cell.lr:g}*", "2"]
+        assert row[table.head.index("worst node (%)")] == f"{100 * entry.worst_node:.1f}"
     assert table.best == {(0, 1), (0, 2)}
 
 
@@ -42,7 +43,7 @@ def test_the_matrix_has_the_best_of_every_setting_in_bold(runs, tmp_path, panels
     if panels == 2:
         assert table.head == ["method", "weight decay 0", "weight decay 0.01"]
         assert [row[0] for row in table.rows] == comparison.methods
-        assert table.rows[2][2] == "–"
+        assert table.rows[comparison.methods.index("Momentum Tracking")][2] == "–"
     else:
         assert table.head == ["setting", *comparison.methods]
         assert [row[0] for row in table.rows] == [panel.name for panel in comparison.panels]

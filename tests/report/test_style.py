@@ -18,11 +18,25 @@ def test_other_methods_keep_their_look_and_share_it_with_none():
     many = looks([*BUILT_IN, *(f"mine-{k}" for k in range(14))])
     assert len(set(many.values())) == 26
     assert list(many)[:2] == ["dsgd", "dsgdm"]
+    assert not {many[f"mine-{k}"].colour for k in range(14)} & {look.colour for look in BUILT_IN.values()}
     # The first few take colours that nobody has yet.
     few = looks([f"mine-{k}" for k in range(7)])
     assert len({look.colour for look in few.values()}) == 7
+    assert all(look.dash == "solid" and look.width > BUILT_IN["dsgd"].width for look in few.values())
+    assert all(_contrast(look.colour, paper) >= 3 for look in few.values() for paper in ("#FFFFFF", "#1D2024"))
     # There is a look for every method, though not always a new one.
     assert len(looks([f"mine-{k}" for k in range(40)])) == 40
+
+
+def _contrast(colour: str, paper: str) -> float:
+    """WCAG's ratio of the lighter to the darker colour."""
+
+    def light(hexes: str) -> float:
+        parts = [int(hexes[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05
+
+    return max(light(colour), light(paper)) / min(light(colour), light(paper))
 
 
 def test_every_marker_can_be_drawn():
