@@ -3,8 +3,10 @@
 Every message is one sentence or two: what is wrong, why, and what to do.
 """
 
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class GossamerError(ValueError):
@@ -21,3 +23,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> GossamerError:
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     return GossamerError(f"There is no {kind} '{name}'{hint} Known: {', '.join(names)}.")
+
+
+def describe(error: BaseException) -> str:
+    """An error of somebody's code in words: what, and in which file and line."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import Given, Load, Settings, numbers, words
+from gossamer.cli.flags import GivenToAll, Load, SharedSettings, numbers, specs
 from gossamer.cli.whole import Whole
 
 PAPER_METHODS = "dsgd,dsgdm,gradient-tracking,qg-dsgdm,decentlam,momentum-tracking"
@@ -16,7 +16,7 @@ def compare(
     methods: str = PAPER_METHODS,
     seeds: str = "",
     lrs: str = "",
-    settings: Settings = Given(),  # noqa: B008 - immutable
+    settings: SharedSettings = GivenToAll(),  # noqa: B008 - immutable
     out: Path = Path("out/compare"),
     data_dir: Path | None = None,
     workers: Whole | None = None,
@@ -36,8 +36,7 @@ def compare(
     file
         TOML file with any of the settings below; options given here win over it.
     methods
-        Methods separated by commas. One with parameters: "momentum-tracking:beta=0.5". More than one parameter: use a
-        sweep file.
+        Methods separated by commas. One with parameters: momentum-tracking:beta=0.5,init=zero.
     seeds
         Seeds separated by commas, such as 0,1,2; the table shows mean ± standard deviation over them.
     lrs
@@ -56,6 +55,7 @@ def compare(
     from gossamer.cli.live import live_table
     from gossamer.cli.ranking import print_ranking
     from gossamer.cli.show import print_json
+    from gossamer.cli.sweep_progress import finished_lines
     from gossamer.errors import GossamerError
     from gossamer.experiments.grid import Grid, read_grid
     from gossamer.experiments.own_methods import load_python
@@ -70,7 +70,7 @@ def compare(
         if several and one in settings.given:
             raise GossamerError(f"--{one} and --{one}s say the same thing twice; give one of them.")
     load_python(load)
-    axes = {**settings.given, "method": words(methods)}
+    axes = {**settings.flags, "method": specs(methods)}
     if seeds:
         axes["seed"] = numbers("seeds", seeds)
     if lrs:
@@ -80,7 +80,15 @@ def compare(
     check_report(page)
     place = out / "runs"
     with live_table(grid.experiments) as watch:
-        outcome = run_sweep(grid.experiments, place, data_dir=data_dir, workers=workers, load=load, on_row=watch)
+        outcome = run_sweep(
+            grid.experiments,
+            place,
+            data_dir=data_dir,
+            workers=workers,
+            load=load,
+            on_row=watch,
+            on_progress=finished_lines(grid.experiments, place),
+        )
     runs = runs_of(grid.experiments, place)
     if not any(run.rows for run in runs):
         raise GossamerError(next(iter(outcome.reasons.values()), f"None of the runs in {place} can be read."))
@@ -90,6 +98,8 @@ def compare(
         print_json({"ranking": [c.to_dict() for c in ranked(cells)], "report": str(page)})
         return
     print_ranking(cells)
+    if outcome.skipped:
+        print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were there before)")
     print(f"report: {page}")
     if outcome.failed:
         raise SystemExit(1)

@@ -2,6 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gossamer.testing.self_check import SelfCheck
 
 EXTRAS = {
     "report": ("matplotlib", "plotly"),
@@ -59,5 +63,17 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
         print()
         rows = [[c.method, c.topology, f"{c.gap:.0e}", "ok" if c.passed else "WRONG"] for c in checks]
         print_table(["method", "graph", "gap to the reference", ""], rows)
+        print(f"\n{_verdict(checks)}")
     if not all(c.passed for c in checks):
         sys.exit(1)
+
+
+def _verdict(checks: "list[SelfCheck]") -> str:
+    wrong = [c.method for c in checks if not c.passed]
+    if not wrong:
+        return f"All {len(checks)} methods agree with the reference implementation."
+    verb = "disagrees" if len(wrong) == 1 else "disagree"
+    return (
+        f"{', '.join(wrong)} {verb} with the reference implementation ({len(wrong)} of {len(checks)} methods): do not "
+        "trust what they compute on this machine."
+    )

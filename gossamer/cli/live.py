@@ -24,7 +24,7 @@ def live_table(experiments: Sequence[Experiment], shown: bool | None = None) -> 
 
     def table() -> Table:
         result = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("method", "step size", "seed", "epoch", "accuracy", "lowest", "loss", "consensus"):
+        for title in ("method", "step size", "seed", "epoch", "accuracy", "worst node", "loss", "consensus"):
             result.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
         for e in experiments:
             row = newest.get(e.id)

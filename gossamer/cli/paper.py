@@ -171,14 +171,14 @@ def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
 
 def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
     """Make the runs that are left; how many failed."""
+    from gossamer.cli.sweep_progress import sweep_progress
     from gossamer.experiments.sweep import run_sweep
     from gossamer.files import check_writable
-    from gossamer.progress import progress_bar
     from gossamer.report import check_report
 
     check_report(out / "report.html")
     check_writable(out / "measured.json")
-    with progress_bar(item) as advance:
+    with sweep_progress(item, plan.experiments, runs) as advance:
         outcome = run_sweep(plan.experiments, runs, jobs=jobs, data_dir=data_dir, on_progress=advance)
     print(outcome.sentence, file=sys.stderr)
     return outcome.failed

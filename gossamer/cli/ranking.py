@@ -31,10 +31,13 @@ def print_ranking(cells: "list[Cell]") -> None:
         for cell in ranked(members)
     ]
     head = [*axes, "method", *own, "accuracy", "worst node", "averaged model", "step size", "seeds"]
-    caption = "test accuracy: mean over nodes of each node's own model; step size: the best on validation data"
+    only_one = all(len(c.candidates) == 1 for c in cells)
+    caption = "test accuracy: mean over nodes of each node's own model"
+    if not only_one:
+        caption += "; step size: the best on validation data"
     print_table(head, rows, caption=caption, text=len(varying) + 1)
     notes = [warning for cell in cells for warning in cell.warnings]
-    if cells and all(len(c.candidates) == 1 for c in cells):
+    if only_one and any(cell.candidates[0].tried for cell in cells):
         notes = [*(note for note in notes if ONE_STEP_SIZE not in note), ONLY_ONE]
     for panel, members in panels.items():
         if note := seeds_note(members):

@@ -55,7 +55,7 @@ def run(
     from gossamer.experiments.training import Execution, train
 
     load_python(load)
-    experiment = read_experiment(file, **settings.given) if file else Experiment(**settings.given)
+    experiment = read_experiment(file, **settings.flags) if file else Experiment(**settings.flags)
     real = "TORCHELASTIC_RUN_ID" in os.environ
     directory = out or Path("runs") / (f"{experiment.id}-processes" if real else experiment.id)
     names = words(logger)

@@ -18,12 +18,16 @@ def print_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", figures: bool = True, text: int = 1
 ) -> None:
     """A table whose first `text` columns are text and whose others are figures, or text too."""
-    table = Table(caption=caption, caption_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for k, title in enumerate(head):
         table.add_column(title, justify="left" if k < text or not figures else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
+    console.print(table)
+    if caption:
+        # Not as the table's own caption, which is broken to the table's width and filled with blanks.
+        console.print(caption, style="table.caption", markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:

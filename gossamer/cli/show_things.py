@@ -1,10 +1,16 @@
 """`gossamer show`: a graph, a partition, a method or a run, in words and in a drawing."""
 
+import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
+from gossamer.cli.flags import Load
 from gossamer.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from gossamer.methods import Method
 
 show = App(name="show", help="Look at a graph, a partition, a method or a run. Example: gossamer show topology ring")
 
@@ -126,7 +132,7 @@ def partition(
 
 
 @show.command
-def method(name: str = "", *, json: bool = False) -> None:
+def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
     """A method: its formula, what it needs, costs and promises. Without a name: all of them.
 
     Example: gossamer show method momentum-tracking
@@ -135,24 +141,56 @@ def method(name: str = "", *, json: bool = False) -> None:
     ----------
     name
         The method.
+    load
+        Python file that defines methods of your own; may be repeated.
     json
         Print JSON instead of text.
     """
-    import inspect
-
     from gossamer import methods
     from gossamer.cli.show import print_json, print_table
+    from gossamer.experiments.own_methods import load_python, loaded_names
 
-    chosen = [methods.find(name)] if name else [methods.find(n) for n in methods.BUILT_IN]
+    load_python(load)
+    chosen = [methods.find(n) for n in ([name] if name else [*methods.BUILT_IN, *loaded_names(load)])]
     rows = [[m.name, m.facts.title, str(m.facts.sends), str(m.facts.needs), m.facts.citation] for m in chosen]
     head = ["name", "title", "sends", "needs", "citation"]
     if json:
-        print_json([dict(zip(head, row, strict=True)) for row in rows])
+        found = zip(chosen, rows, strict=True)
+        print_json([{**dict(zip(head, row, strict=True)), "promises": _promises(m)} for m, row in found])
     elif name:
-        print(inspect.cleandoc(chosen[0].__doc__ or ""), end="\n\n")
+        if text := _in_words(chosen[0]):
+            print(text, end="\n\n")
         print_table(["", ""], [list(pair) for pair in zip(head, rows[0], strict=True)], figures=False)
+        promises = _promises(chosen[0])
+        print("\npromises:" if promises else "\npromises: none")
+        for promise in promises:
+            print(f"  {promise}")
     else:
         print_table(head[:-1], [row[:-1] for row in rows], figures=False)
+
+
+PROMISES = {
+    "exact": "exact: with full gradients every node reaches the common optimum, however different the nodes are",
+    "exact_on_schedules": "exact on schedules: the same on graphs that change over time",
+    "preserves_mean": "mean follows SGD: the mean of x over the nodes moves as SGD with momentum on the mean gradient",
+    "equals_sgd_alone": "equals SGD alone: one node, or identical ones, follow torch.optim.SGD",
+    "tracks": "tracks: the correction has mean zero over the nodes in every round",
+    "overlaps": "overlaps: its message travels during the next gradient",
+}
+"""The promises that `Facts` can declare."""
+
+
+def _promises(method: "type[Method]") -> list[str]:
+    return [sentence for key, sentence in PROMISES.items() if getattr(method.facts, key)]
+
+
+def _in_words(method: "type[Method]") -> str:
+    """The docstring without its paragraphs of examples, which are for readers of the code."""
+    text = inspect.cleandoc(method.__doc__ or "")
+    if text.startswith(f"{method.__name__}("):  # what dataclass writes where there is none
+        return ""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p for p in paragraphs if not p.lstrip().startswith(">>>"))
 
 
 @show.command

@@ -78,12 +78,12 @@ def sweep(
     json
         Print JSON instead of a table.
     """
+    from gossamer.cli.sweep_progress import sweep_progress
     from gossamer.experiments.grid import read_grid
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import select
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
-    from gossamer.progress import progress_bar
 
     load_python(load)
     grid = read_grid(file)
@@ -100,7 +100,7 @@ def sweep(
         "mem_gb": slurm_mem_gb,
         "account": slurm_account,
     }
-    with progress_bar(grid.name or file.stem) as advance:
+    with sweep_progress(grid.name or file.stem, grid.experiments, directory) as advance:
         outcome = run_sweep(
             grid.experiments,
             directory,

@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import numbers, words
+from gossamer.cli.flags import numbers, specs
 from gossamer.cli.whole import Whole
 
 
@@ -80,7 +80,7 @@ def synthetic(
         weights=weights,
         rounds=rounds,
         seed=seed,
-        methods=tuple(words(methods)),
+        methods=tuple(specs(methods)),
         draws=draws,
     )
     check_report(out, json)

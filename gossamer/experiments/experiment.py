@@ -12,6 +12,10 @@ from typing import Any
 from gossamer.errors import GossamerError, unknown
 
 
+class MisfitError(GossamerError):
+    """The method cannot use the graph: each is all right, but not with the other."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One training. Fields that name a thing take its parameters after a colon, as in "k-class:k=4".
@@ -110,7 +114,11 @@ class Experiment:
         partition.get(self.partition, self.nodes, self.seed)
         step_sizes.get(self.schedule, self.lr, self.warm_up)
         graph = topology.get(self.topology, self.nodes, weights=self.weights, seed=self.seed)
-        methods.get(self.method).check(graph)
+        method = methods.get(self.method)
+        try:
+            method.check(graph)
+        except GossamerError as error:
+            raise MisfitError(str(error)) from None
 
     @property
     def model_name(self) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import GossamerError, unknown
-from gossamer.experiments.experiment import Experiment, checked_value
+from gossamer.experiments.experiment import Experiment, MisfitError, checked_value
 
 Values = dict[str, Any]
 
@@ -156,7 +156,9 @@ def _impossible(where: str, combination: Values, error: GossamerError) -> str:
     sentence = str(error).removeprefix(where)
     if not combination:
         return f"{where}{sentence}"
-    return f"{where}with {_written(combination)}: {sentence} An [[override]] can change this combination."
+    # A file can hold overrides; what was given as flags cannot.
+    remedy = " An [[override]] can change this combination." if where and isinstance(error, MisfitError) else ""
+    return f"{where}with {_written(combination)}: {sentence}{remedy}"
 
 
 def _axes(values: Values, source: str) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, describe
 
 _VERSIONS: dict[str, str] = {}
 """The version of every module that was loaded, as it was then: the file may have been edited since."""
@@ -16,12 +16,14 @@ _VERSIONS: dict[str, str] = {}
 
 def load_python(paths: Sequence[Path]) -> None:
     """Run Python files, each once per process unless it has changed."""
+    from gossamer import methods  # not above: the report reads versions, and needs no torch
+
     for path in paths:
         if not path.is_file():
             raise GossamerError(f"There is no file {path} to load; give a Python file that defines your methods.")
         if path.suffix != ".py":
             raise GossamerError(f"{path} is not a Python file; its name must end in .py.")
-        name, file = f"gossamer_loaded_{path.stem}", str(path.resolve())
+        name, file = _module_name(path), str(path.resolve())
         before = sys.modules.get(name)
         module = ModuleType(name)
         module.__file__ = file
@@ -33,10 +35,26 @@ def load_python(paths: Sequence[Path]) -> None:
             sys.modules[name] = module
             # Not by import, which may take bytecode of the version before for that of this one.
             exec(compile(source, file, "exec"), module.__dict__)
+        except GossamerError as error:
+            sys.modules.pop(name, None)
+            raise GossamerError(f"{path}, line {_line(error, file)}: {error}") from error
         except Exception as error:
             sys.modules.pop(name, None)
             raise GossamerError(f"{path} cannot be loaded: {describe(error)}.") from error
         _VERSIONS[name] = version
+    if paths and set(methods.names()) <= set(methods.BUILT_IN):
+        raise GossamerError(
+            f"{paths[0]} defines no method with a name; give a class derived from gossamer.Method a line such as "
+            'name = "my-method".'
+        )
+
+
+def loaded_names(paths: Sequence[Path]) -> list[str]:
+    """The names of the methods that files given to `load_python` define."""
+    from gossamer import methods
+
+    modules = {_module_name(path) for path in paths}
+    return [name for name in methods.names() if methods.find(name).__module__ in modules]
 
 
 def version_of(method: type) -> str | None:
@@ -47,13 +65,14 @@ def version_of(method: type) -> str | None:
     return _VERSIONS.get(method.__module__)
 
 
-def describe(error: BaseException) -> str:
-    """An error of somebody's code in words: what, and in which file and line."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__} in line {error.lineno}: {error.msg}"
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+def _module_name(path: Path) -> str:
+    return f"gossamer_loaded_{path.stem}"
+
+
+def _line(error: BaseException, file: str) -> int | None:
+    """The last line of `file` that led to the error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return lines[-1] if lines else None
 
 
 def _version(source: bytes) -> str:

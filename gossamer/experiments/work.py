@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, describe
 from gossamer.experiments.claims import claim
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.loggers import logging_to
-from gossamer.experiments.own_methods import describe, load_python
+from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import write_json
 from gossamer.rows import Row
 

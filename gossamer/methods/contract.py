@@ -78,7 +78,7 @@ class Method(ABC):
     ...     facts = Facts(title="Local SGD", sends=0)
     ...
     ...     def step(self, state, x, grad, lr, net, round):
-    ...         x.sub_(grad, alpha=lr)
+    ...         x.sub_(lr * grad)
     """
 
     name: ClassVar[str]
@@ -160,8 +160,42 @@ def find(name: str) -> type[Method]:
     """
     key = _key(name)
     if key not in Method._registry:
-        raise unknown("method", str(name), names())
-    return Method._registry[key]
+        hint = "" if any(map(_is_own, Method._registry.values())) else _HOW_TO_BE_KNOWN
+        raise GossamerError(f"{unknown('method', str(name), names())}{hint}")
+    found = Method._registry[key]
+    refuse_lost_fields(found)
+    return found
+
+
+_HOW_TO_BE_KNOWN = " A method of your own is known once its file is imported, or given to --load."
+
+
+def refuse_lost_fields(method: type[Method]) -> None:
+    """Raise a `GossamerError` for a class that annotates fields but is no dataclass: nobody could set them.
+
+    >>> class Half(Method):
+    ...     share: float = 0.5
+    >>> refuse_lost_fields(Half)
+    Traceback (most recent call last):
+    ...
+    gossamer.errors.GossamerError: Half annotates 'share' but is no dataclass, so 'share' is no hyper-parameter ...
+    """
+    declared = inspect.get_annotations(Method)
+    for cls in method.__mro__:
+        if not issubclass(cls, Method) or vars(cls).keys() & {"__dataclass_fields__", "__init__"}:
+            continue
+        fields = [k for k, v in inspect.get_annotations(cls).items() if k not in declared and "ClassVar" not in str(v)]
+        if fields:
+            raise GossamerError(
+                f"{cls.__qualname__} annotates '{fields[0]}' but is no dataclass, so '{fields[0]}' is no "
+                f"hyper-parameter and cannot be set; write @dataclass(frozen=True, eq=False) above "
+                f"class {cls.__qualname__}."
+            )
+
+
+def _is_own(method: type[Method]) -> bool:
+    """Whether it is the user's own and not one that comes with Gossamer."""
+    return not method.__module__.startswith("gossamer.")
 
 
 def get(spec: str, **hyperparameters: Any) -> Method:

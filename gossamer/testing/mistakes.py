@@ -2,9 +2,9 @@
 
 import inspect
 
-from gossamer.errors import GossamerError
-from gossamer.experiments.own_methods import describe
+from gossamer.errors import GossamerError, describe
 from gossamer.methods import Method
+from gossamer.methods.contract import refuse_lost_fields
 from gossamer.network import Ready
 
 
@@ -24,17 +24,7 @@ def refuse_unfinished(method: type[Method]) -> None:
             f"{method.__qualname__} declares no facts; give the class a line such as "
             f"facts = Facts(title='{method.__qualname__}', sends=1)."
         )
-    for cls in method.__mro__:
-        if not issubclass(cls, Method) or vars(cls).keys() & {"__dataclass_fields__", "__init__"}:
-            continue
-        declared = inspect.get_annotations(Method)
-        fields = [k for k, v in inspect.get_annotations(cls).items() if k not in declared and "ClassVar" not in str(v)]
-        if fields:
-            raise GossamerError(
-                f"{cls.__qualname__} annotates '{fields[0]}' but is no dataclass, so '{fields[0]}' is no "
-                f"hyper-parameter and cannot be set; write @dataclass(frozen=True, eq=False) above "
-                f"class {cls.__qualname__}."
-            )
+    refuse_lost_fields(method)
 
 
 def in_words(error: Exception, method: Method) -> str:

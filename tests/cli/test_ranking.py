@@ -49,6 +49,25 @@ def test_one_step_size_for_all_is_said_once_and_what_else_there_is_to_know(print
     assert notes[1:] == ["DSGDm: 1 run failed at lr 0.1: because", ONLY_ONE]
 
 
+BEST = "; step size: the best on validation data"
+
+
+def test_what_stands_under_the_table(printed):
+    caption = "test accuracy: mean over nodes of each node's own model"
+    out = printed(("dsgd", 0.1, 0, 0.5), ("dsgd", 0.01, 0, 0.6), ("dsgdm", 0.1, 0, 0.6))
+    assert out.splitlines()[3] == caption + BEST
+
+
+def test_one_step_size_is_not_the_best_of_any(printed):
+    out = printed(("dsgd", 0.1, 0, 0.5), ("dsgdm", 0.1, 0, "diverged"))
+    assert BEST not in out
+    assert ONLY_ONE in out
+
+
+def test_runs_that_failed_say_nothing_about_step_sizes(printed):
+    assert ONLY_ONE not in printed(("dsgd", 0.1, 0, "failed"), ("dsgdm", 0.1, 0, "failed"))
+
+
 def test_methods_with_other_seeds(printed):
     out = printed(("dsgd", 0.1, 0, 0.5), ("dsgd", 0.1, 1, 0.9), ("dsgdm", 0.1, 0, 0.6))
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["DSGDm", "DSGD"]

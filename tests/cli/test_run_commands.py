@@ -1,9 +1,11 @@
 """`gossamer run` and `gossamer compare`."""
 
 import json
+import re
 
 import pytest
 
+from gossamer import methods
 from gossamer.cli import main
 from gossamer.experiments.store import StoredRun, find_runs
 
@@ -16,6 +18,13 @@ def gossamer(capsys, *arguments):
         main([str(a) for a in arguments])
     out, err = capsys.readouterr()
     return ended.value.code, out, err
+
+
+@pytest.fixture
+def built_in(monkeypatch):
+    """No method is known but those of the package, as in a process of its own."""
+    known = {name: methods.find(name) for name in methods.BUILT_IN}
+    monkeypatch.setattr(methods.Method, "_registry", known)
 
 
 def test_run_takes_a_file_with_flags_on_top(capsys, tmp_path):
@@ -119,6 +128,35 @@ def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_pa
     assert "nonsense.py cannot be loaded: ModuleNotFoundError" in err
 
 
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("x = 1\n", "defines no method with a name; give a class"),
+        ("class A(gs.Method):\n    facts = gs.Facts(title='A')\n", "defines no method with a name; give a class"),
+        ("class A(gs.Method):\n    name = 'a-m'\n", ", line 2: The method 'a-m' declares no facts; give the class A"),
+        (
+            "class A(gs.Method):\n    name = 'a-m'\n    facts = gs.Facts(title='A')\n    beta: float = 0.9\n",
+            "A annotates 'beta' but is no dataclass, so 'beta' is no hyper-parameter and cannot be set; write @",
+        ),
+    ],
+)
+def test_a_file_whose_method_cannot_be_used_gets_a_sentence(capsys, tmp_path, built_in, source, sentence):
+    own = tmp_path / "own_mistaken.py"
+    own.write_text(f"import gossamer as gs\n{source}")
+    code, out, err = gossamer(capsys, "compare", "--methods", "a-m,dsgd", "--load", own)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert "GossamerError" not in err
+    assert "contract.py" not in err
+    assert err.endswith(".\n")
+    assert not err.endswith("..\n")
+
+
+def test_a_method_that_nobody_knows_may_be_in_a_file(capsys, built_in):
+    _, _, err = gossamer(capsys, "compare", "--methods", "signum,dsgd")
+    assert err.endswith("A method of your own is known once its file is imported, or given to --load.\n")
+
+
 def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
     arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
     gossamer(capsys, *arguments)
@@ -149,6 +187,8 @@ def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
         (["compare", "--seeds", "one"], "seeds must be numbers separated by commas, not 'one'"),
         (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
         (["compare", "--methods", ""], "method is an empty list"),
+        (["run", "--rounds", "5", "--epochs", "3"], "--rounds and --epochs both say how long to train; give one"),
+        (["compare", "--rounds", "5", "--epochs", "3"], "--rounds and --epochs both say how long to train; give one"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_and_code_2(capsys, tmp_path, monkeypatch, arguments, words):
@@ -158,6 +198,53 @@ def test_bad_input_ends_with_a_sentence_and_code_2(capsys, tmp_path, monkeypatch
     assert words in err
     assert "Traceback" not in err
     assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize("names", ["dsgd,relaysum", "dsgd,dsgdx"])
+def test_compare_has_no_overrides_to_advise(capsys, names):
+    code, _, err = gossamer(capsys, "compare", "--methods", names)
+    assert code == 2
+    assert "override" not in err
+
+
+def test_parameters_after_a_comma_belong_to_the_method_before(capsys, tmp_path):
+    arguments = ["--methods", "momentum-tracking:beta=0.5,init=zero, dsgd,dsgdm:beta=0.5", "--out", tmp_path]
+    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
+    assert code == 0
+    assert "Momentum Tracking (beta=0.5, init=zero)" in out
+    assert "were there before" not in out
+    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
+    assert f"runs: {tmp_path / 'runs'} (3 of 3 were there before)" in out
+
+
+def test_epochs_take_the_place_of_the_rounds_of_a_file(capsys, tmp_path):
+    (tmp_path / "e.toml").write_text('rounds = 50\nnodes = 2\npartition = "iid"\nevaluations = 1\n')
+    code, _, _ = gossamer(capsys, "run", tmp_path / "e.toml", "--epochs", "0.1", "--out", tmp_path / "run")
+    assert code == 0
+    experiment = StoredRun(tmp_path / "run").experiment
+    assert (experiment.rounds, experiment.epochs) == (0, 0.1)
+
+
+def test_compare_does_not_offer_what_it_refuses(capsys):
+    _, out, _ = gossamer(capsys, "compare", "--help")
+    assert "--methods " in out
+    assert "--nodes " in out
+    assert "--method " not in out
+    _, out, _ = gossamer(capsys, "run", "--help")
+    assert "--method " in out
+
+
+def test_without_a_terminal_every_run_that_ends_gets_a_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 0.0)
+    arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
+    _, _, err = gossamer(capsys, *arguments, "--seeds", "0")
+    assert re.fullmatch(r"1 of 2: DSGD: [0-9.]+ % in [0-9.]+ s\n2 of 2: DSGDm: [0-9.]+ % in [0-9.]+ s\n", err)
+    _, _, err = gossamer(capsys, *arguments, "--seeds", "0,1", "--json")
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["3 of 4", "4 of 4"]
+    assert "DSGDm, seed 1: " in err
+    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 1e6)
+    _, _, err = gossamer(capsys, *arguments, "--seeds", "2")
+    assert err == ""
 
 
 def test_a_live_table_shows_every_experiment(capsys):

@@ -1,12 +1,16 @@
 """`gossamer show` and `gossamer doctor`."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
 from gossamer.cli import main
+from gossamer.cli.show_things import PROMISES
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import train
+from gossamer.methods import Facts
+from gossamer.testing.self_check import SelfCheck
 
 
 def gossamer(capsys, *arguments):
@@ -40,10 +44,34 @@ def test_method(capsys):
     code, out, _ = gossamer(capsys, "show", "method", "momentum-tracking")
     assert code == 0
     assert "U <- beta U + G" in out
+    assert ">>>" not in out
+    assert "  exact: with full gradients every node reaches the common optimum" in out
     code, out, _ = gossamer(capsys, "show", "method")
     assert "relaysum-m" in out
     code, out, _ = gossamer(capsys, "show", "method", "--json")
     assert len(json.loads(out)) == 12
+
+
+def test_every_promise_has_its_words():
+    switches = {f.name for f in fields(Facts) if f.type is bool}
+    assert set(PROMISES) == switches - {"starts_with_all_reduce"}
+
+
+def test_a_method_of_ones_own(capsys, tmp_path):
+    own = tmp_path / "own_shown.py"
+    own.write_text(
+        "from dataclasses import dataclass\nimport gossamer as gs\n\n\n@dataclass(frozen=True, eq=False)\n"
+        'class Own(gs.Method):\n    name = "own-shown"\n    facts = gs.Facts(title="Own Shown", sends=0)\n\n'
+        "    def step(self, state, x, grad, lr, net, round):\n        x.sub_(lr * grad)\n"
+    )
+    code, out, _ = gossamer(capsys, "show", "method", "own-shown", "--load", own)
+    assert code == 0
+    assert "Own Shown" in out
+    assert "Own()" not in out
+    assert "promises: none" in out
+    code, out, _ = gossamer(capsys, "show", "method", "--load", own, "--json")
+    (last,) = json.loads(out)[12:]
+    assert (last["name"], last["promises"]) == ("own-shown", [])
 
 
 def test_run(capsys, tmp_path):
@@ -82,3 +110,12 @@ def test_doctor(capsys):
     assert report["data"]["digits"]
     code, out, _ = gossamer(capsys, "doctor")
     assert "gap to the reference" in out
+    assert out.splitlines()[-1] == "All 12 methods agree with the reference implementation."
+
+
+def test_doctor_names_what_is_wrong(capsys, monkeypatch):
+    checks = [SelfCheck("dsgd", "ring", 0.0), SelfCheck("dsgdm", "ring", 1.0)]
+    monkeypatch.setattr("gossamer.testing.self_check.self_check", lambda: checks)
+    code, out, _ = gossamer(capsys, "doctor")
+    assert code == 1
+    assert out.splitlines()[-1].startswith("dsgdm disagrees with the reference implementation (1 of 2 methods)")

@@ -25,6 +25,7 @@ set = {topology = "chain"}
 @pytest.fixture
 def gossamer(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 1e6)
     (tmp_path / "grid.toml").write_text(GRID)
 
     def gossamer(*arguments):
@@ -59,6 +60,18 @@ def test_from_a_file_to_a_ranking_and_a_table(gossamer, tmp_path):
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 13
     code, out, _ = gossamer("export", "--curves", "-o", "curves.csv")
     assert (code, out) == (0, "curves.csv: 24 lines\n")
+
+
+def test_runs_that_end_are_told_to_a_log(gossamer, monkeypatch):
+    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 0.0)
+    code, _, err = gossamer("sweep", "grid.toml", "--only", "method=dsgd")
+    assert code == 0
+    assert [line.partition(" % in ")[0][:-4] for line in err.splitlines()] == [
+        f"{n} of 4: DSGD, partition {partition}, lr {lr}: "
+        for n, (partition, lr) in enumerate(
+            [("k-class:k=5", 0.01), ("k-class:k=5", 0.1), ("iid", 0.01), ("iid", 0.1)], start=1
+        )
+    ]
 
 
 def test_a_run_that_cannot_be_read_is_left_out(gossamer, tmp_path, caplog):

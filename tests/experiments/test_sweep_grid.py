@@ -76,6 +76,7 @@ def test_one_experiment_is_not_a_sweep(write):
         ("lr = [0.1", "Unclosed array; write key = value"),
         ("method = ['dsgd', 'dsgdx']", "grid.toml: with method = \"dsgdx\": There is no method 'dsgdx'; did you mean"),
         ("method = ['dsgd', 'd2']", 'grid.toml: with method = "d2": D^2 needs every eigenvalue'),
+        ("method = ['dsgd', 'd2']", "An [[override]] can change this combination."),
         ("method = 'd2'", "use lazy weights"),
         ("override = 3", "grid.toml: override must be a list of tables"),
         ("[[override]]\nwhen = {method = 'dsgd'}", "grid.toml: override 1 needs a when and a set, as in"),
@@ -91,6 +92,16 @@ def test_mistakes_name_file_key_and_remedy(write, text, words):
     with pytest.raises(GossamerError) as caught:
         read_grid(write(text))
     assert words in str(caught.value)
+
+
+def test_overrides_are_advised_only_where_a_file_could_hold_one_and_it_would_help(write):
+    for wrong in (
+        lambda: read_grid(write("method = ['dsgd', 'dsgdx']")),
+        lambda: Grid.from_dict({"method": ["d2", "dsgd"]}),
+    ):
+        with pytest.raises(GossamerError) as caught:
+            wrong()
+        assert "[[override]]" not in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -1,6 +1,7 @@
 """The contract of methods: the registry, hyper-parameters, states, declared facts and needs."""
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import pytest
 import torch
@@ -120,6 +121,17 @@ class TestRegistry:
             GossamerError, match=r"'bare' declares no facts; give the class Bare a line such as facts = "
         ):
             type("Bare", (Method,), {"name": "bare"})
+
+    def test_fields_of_a_class_that_is_no_dataclass_are_refused_where_it_is_looked_up(self):
+        own_method("lost", __annotations__={"beta": float}, beta=0.9)
+        with pytest.raises(GossamerError, match=r"MyOwn annotates 'beta' but is no dataclass.*write @dataclass\("):
+            methods.get("lost")
+        own_method("shared", __annotations__={"table": ClassVar[dict], "notes": "ClassVar[list]"}, table={}, notes=[])
+        assert methods.get("shared").hyperparameters == {}
+        own_method(
+            "made", __annotations__={"beta": float}, __init__=lambda self, beta=0.5: vars(self).update(beta=beta)
+        )
+        assert methods.get("made", beta=0.25).beta == 0.25
 
     def test_a_method_without_a_step_cannot_be_made(self):
         cls = type("Stepless", (Method,), {"name": "stepless", "facts": Facts(title="Stepless")})
