@@ -6,6 +6,8 @@ from typing import Any
 
 from method_blocks import table
 
+from gossamer.words import mean_std, word
+
 RESULTS = Path(__file__).parents[2] / "results"
 NOT_RUN = "not run"
 
@@ -67,7 +69,16 @@ def _effort(told: dict[str, Any]) -> str:
 
 
 def _panel(panel: dict[str, Any], name: str) -> str:
-    rows = [[line["label"], _mean(line), _paper(line), _step(line), str(line["seeds"])] for line in panel["methods"]]
+    rows = [
+        [
+            line["label"],
+            _mean(line),
+            mean_std(line["paper_mean"], line["paper_std"]),
+            word(line["lr"]),
+            str(line["seeds"]),
+        ]
+        for line in panel["methods"]
+    ]
     parts = [f"**{panel['title']}**", table(["method", "measured", "paper", "step size", "seeds"], rows)]
     if panel["ranking"]["pairs"]:
         sentence = panel["ranking"]["sentence"]
@@ -83,14 +94,4 @@ def _mean(line: dict[str, Any]) -> str:
         return "diverged"
     if line["mean"] is None:
         return NOT_RUN
-    return f"{line['mean']:.1f}" + (f" ± {line['std']:.1f}" if line["std"] is not None else "")
-
-
-def _paper(line: dict[str, Any]) -> str:
-    if line["paper_mean"] is None:
-        return "–"
-    return f"{line['paper_mean']:.1f}" + (f" ± {line['paper_std']:.2f}" if line["paper_std"] is not None else "")
-
-
-def _step(line: dict[str, Any]) -> str:
-    return "–" if line["lr"] is None else f"{line['lr']:g}"
+    return mean_std(line["mean"], line["std"])
