@@ -97,7 +97,7 @@ def run_sweep(
         raise GossamerError(f"A sweep needs at least one job, but jobs is {jobs}.")
     check_launcher(launcher, slurm)
     check_loggers(loggers)
-    load_python(load)
+    load_python([Path(path) for path in load])
     check_writable(directory / "run.json")
     left = [e for e in experiments if not StoredRun(directory / e.id).finished]
     skipped = len(experiments) - len(left)

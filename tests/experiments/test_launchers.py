@@ -29,8 +29,19 @@ def test_submitted_jobs_make_every_run(tmp_path):
 
 @pytest.mark.usefixtures("_submitit")
 def test_a_submitted_job_that_stops_says_why(tmp_path):
-    with pytest.raises(GossamerError, match=r"There is no file nowhere\.py to load.* start the sweep again"):
-        run_sweep([Experiment(**TINY)], tmp_path, launcher="local", load=["nowhere.py"])
+    own = tmp_path / "own_on_one_machine.py"
+    own.write_text(
+        f"import os\nif os.getpid() != {os.getpid()}:\n    raise RuntimeError('not on this machine')\n"
+        "import gossamer as gs\nclass Own(gs.DSGD):\n    name = 'own-on-one-machine'\n"
+    )
+    with pytest.raises(GossamerError, match=r"RuntimeError: not on this machine.* start the sweep again"):
+        run_sweep([Experiment(**TINY)], tmp_path, launcher="local", load=[own])
+
+
+def test_a_file_that_is_not_there_is_refused_before_anything_is_submitted(tmp_path):
+    with pytest.raises(GossamerError, match=r"There is no file nowhere\.py to load"):
+        run_sweep([Experiment(**TINY)], tmp_path / "runs", load=["nowhere.py"])
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.usefixtures("_submitit")
