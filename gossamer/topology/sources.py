@@ -63,9 +63,11 @@ def from_file(path: str | Path, weights: str = "metropolis") -> Topology:
 
     Names are treated as in `from_edges`.
 
-    >>> from pathlib import Path
-    >>> _ = Path("sites.txt").write_text("berlin lima\\nlima tokyo\\n")
-    >>> from_file("sites.txt").labels
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     sites = Path(folder, "sites.txt")
+    ...     _ = sites.write_text("berlin lima\\nlima tokyo\\n")
+    ...     from_file(sites).labels
     ('berlin', 'lima', 'tokyo')
     """
     edges: list[tuple[str, str]] = []
@@ -100,9 +102,11 @@ def from_matrix(matrix: npt.ArrayLike, labels: Sequence[str] | None = None, name
 def from_matrix_file(path: str | Path) -> Topology:
     """A topology from a text file of the matrix: one row per line, numbers separated by commas or blanks.
 
-    >>> from pathlib import Path
-    >>> _ = Path("weights.csv").write_text("0.5, 0.5\\n0.5, 0.5\\n")
-    >>> from_matrix_file("weights.csv").n
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     weights = Path(folder, "weights.csv")
+    ...     _ = weights.write_text("0.5, 0.5\\n0.5, 0.5\\n")
+    ...     from_matrix_file(weights).n
     2
     """
     text = _read(path, "matrix").replace(",", " ")
