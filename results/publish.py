@@ -42,8 +42,8 @@ class PaperItem:
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
     only: dict[str, list[str]]
-    second_best: tuple[dict[str, list[str]], ...] = ()
-    """Where the second step size was the better one."""
+    second_lr_for: tuple[dict[str, list[str]], ...] = ()
+    """Where the second step size was the better one on the first seed, so that the other seeds have it too."""
 
     @property
     def commands(self) -> list[str]:
@@ -51,7 +51,7 @@ class PaperItem:
         commands = [self._command(self.only, self.lrs, self.seeds[:1])]
         if len(self.seeds) > 1:
             commands.append(self._command(self.only, self.lrs[:1], self.seeds[1:]))
-            commands += [self._command(only, self.lrs[1:2], self.seeds[1:]) for only in self.second_best]
+            commands += [self._command(only, self.lrs[1:2], self.seeds[1:]) for only in self.second_lr_for]
         return commands
 
     def _command(self, only: dict[str, list[str]], lrs: Sequence[float], seeds: Sequence[int]) -> str:
