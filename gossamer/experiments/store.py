@@ -29,6 +29,9 @@ from gossamer.rows import Row
 
 log = logging.getLogger("gossamer")
 
+STATUSES = ("done", "diverged", "failed")
+"""How a run can have ended."""
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -70,18 +73,26 @@ class StoredRun:
         if not path.exists():
             return []
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 break
+            if not isinstance(row, dict) or "round" not in row:
+                break
+            rows.append(row)
         return rows
 
     @cached_property
     def outcome(self) -> dict[str, Any] | None:
-        """What done.json holds: status ("done", "diverged" or "failed"), reason, seconds; None while unfinished."""
+        """What done.json holds: status (one of STATUSES), reason, seconds; None while unfinished."""
         path = self.directory / "done.json"
-        return read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        outcome = read_json(path)
+        if outcome.get("status") not in STATUSES:
+            raise GossamerError(f"{path} does not say how the run ended; delete this directory to make it again.")
+        return outcome
 
     @property
     def status(self) -> str:
@@ -129,7 +140,7 @@ def runs_of(experiments: Iterable[Experiment], directory: Path) -> list[StoredRu
 
 def _is_readable(run: StoredRun) -> bool:
     try:
-        return bool(run.about)
+        return bool(run.about) and (run.outcome is None or bool(run.outcome))
     except GossamerError as error:
         log.warning("%s It is left out.", error)
         return False

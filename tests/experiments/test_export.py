@@ -42,6 +42,23 @@ def test_a_damaged_run_is_left_out(tmp_path, caplog):
     assert caplog.text.count("It is left out.") == 2
 
 
+@pytest.mark.parametrize("damage", ["", "{}", '{"status": "dreaming"}', "[1]"])
+def test_a_run_whose_end_is_not_known_is_left_out(tmp_path, caplog, damage):
+    store(tmp_path, 0)
+    (store(tmp_path, 1) / "done.json").write_text(damage)
+    assert [row["seed"] for row in run_rows([tmp_path])] == [0]
+    assert "done.json" in caplog.text
+    assert "delete this" in caplog.text
+
+
+@pytest.mark.parametrize("line", [b'{"round": 7, "acc', b"\xff\xfe", b"[1]", b'{"accuracy": 1}'])
+def test_figures_end_where_they_cannot_be_read(tmp_path, line):
+    with (store(tmp_path, 0) / "metrics.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    (row,) = run_rows([tmp_path])
+    assert (row["last_round"], row["final_accuracy"]) == (5, 0.5)
+
+
 def test_csv_of_runs_and_curves(tmp_path):
     store(tmp_path / "a", 0)
     store(tmp_path / "b", 1, status="unfinished")
