@@ -1,6 +1,7 @@
 """`gossamer run`: one training."""
 
 import os
+import sys
 from pathlib import Path
 
 from gossamer.cli.flags import Given, Load, Settings, words
@@ -47,6 +48,7 @@ def run(
     json
         Print JSON instead of a table.
     """
+    from gossamer.cli.evaluation_lines import evaluation_lines
     from gossamer.cli.show import print_run
     from gossamer.experiments.experiment import Experiment
     from gossamer.experiments.grid import read_experiment
@@ -61,7 +63,8 @@ def run(
     names = words(logger)
     check_loggers(names)
     with logging_to(names, directory, experiment, project="gossamer") as loggers:
-        execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=loggers)
+        lines = [evaluation_lines(experiment)] if real or not sys.stderr.isatty() else []
+        execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=[*loggers, *lines])
         if real:
             from gossamer.experiments.processes import train_here
 

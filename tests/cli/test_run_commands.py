@@ -247,6 +247,15 @@ def test_without_a_terminal_every_run_that_ends_gets_a_line(capsys, tmp_path, mo
     assert err == ""
 
 
+def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("gossamer.cli.evaluation_lines.PATIENCE", 0.0)
+    _, _, err = gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
+    lines = err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"round {r} of 4" for r in (0, 2, 4)]
+    assert re.search(r"accuracy [\d.]+ % \(worst node [\d.]+ %\), train loss [\d.]+; about [\d.]+ s left$", lines[1])
+    assert "left" not in lines[0] + lines[-1]
+
+
 def test_a_live_table_shows_every_experiment(capsys):
     from gossamer.cli.live import live_table
     from gossamer.experiments.experiment import Experiment
