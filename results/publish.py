@@ -18,9 +18,10 @@ from typing import Any
 from PIL import Image
 
 from gossamer.experiments.grid import read_grid
+from gossamer.experiments.only import part_of
 from gossamer.experiments.paper import recipes
 from gossamer.experiments.paper.measurement import measure
-from gossamer.experiments.paper.plan import Plan, Planned, only, plan
+from gossamer.experiments.paper.plan import Plan, Planned, plan
 from gossamer.experiments.paper.recipes import Recipe, Scale
 from gossamer.experiments.store import StoredRun
 from gossamer.files import replacing, write_text
@@ -63,7 +64,7 @@ class PaperItem:
 
     def plan(self) -> tuple[Recipe, Plan]:
         """What it compares, and all that belongs to it."""
-        grid = only(recipes.read(self.table, self.scale, lrs=self.lrs, seeds=self.seeds), self.only)
+        grid = part_of(recipes.read(self.table, self.scale, lrs=self.lrs, seeds=self.seeds), self.only)
         return replace(recipes.about(self.table), panels=PANELS), plan(grid, self.scale, need_data=False)
 
 

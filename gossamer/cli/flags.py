@@ -48,6 +48,10 @@ Load = Annotated[tuple[Path, ...], Parameter(name="--load", negative=())]
 """Python files that define methods of one's own."""
 
 
+Only = Annotated[tuple[str, ...], Parameter(name="--only", negative=(), consume_multiple=True)]
+"""A part of the experiments: key=value words, see `gossamer.experiments.only`."""
+
+
 def words(text: str) -> list[str]:
     """What stands between the commas of an option's value."""
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -6,10 +6,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from gossamer.cli.flags import Only
 from gossamer.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from gossamer.experiments.paper.verdict import Line, Panel, Verdict
 
 paper = App(name="paper", help="Reproduce the paper's tables and figures. Example: gossamer paper table2 --scale smoke")
-
-Only = Annotated[tuple[str, ...], Parameter(negative=(), consume_multiple=True)]
 
 HEAD = ["method", "measured", "paper", "difference", "step size", "seeds"]
 
@@ -107,7 +106,7 @@ def reproduce(
         full: the paper's setting; quick: few epochs, one step size, one seed; smoke: a few rounds on few nodes, with
         small stand-ins for missing data and for deep models. Without it: full for synthetic, quick for the rest.
     only
-        Restrict to dataset=..., k=..., alpha=..., method=... or any key of the recipe; several values by commas.
+        Only a part: any keys of an experiment, k or alpha, such as dataset=cifar-10 k=4,10; several values by commas.
     lrs
         Step sizes in place of the recipe's, separated by commas; every method gets its best by validation accuracy.
     seeds
@@ -152,13 +151,11 @@ def _plan(
     item: str, scale: "Scale", only: Sequence[str], lrs: str, seeds: str, data_dir: Path | None, need_data: bool
 ) -> "Plan":
     from gossamer.cli.flags import numbers
+    from gossamer.experiments.only import part_of, wanted
     from gossamer.experiments.paper import plan, recipes
 
     grid = recipes.read(item, scale, lrs=numbers("lrs", lrs, float), seeds=numbers("seeds", seeds, int))
-    wanted = _wanted(only)
-    if wanted:
-        grid = plan.only(grid, wanted)
-    return plan.plan(grid, scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
+    return plan.plan(part_of(grid, wanted(only)), scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
 
 
 def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
@@ -308,20 +305,3 @@ def _refuse(options: dict[str, Any]) -> None:
             f"The synthetic experiment trains nothing, so {given[0]} means nothing to it; gossamer synthetic has "
             "options for everything that it can vary."
         )
-
-
-def _wanted(only: Sequence[str]) -> dict[str, list[str]]:
-    """["k=4,10", "method=dsgd"] as {"k": ["4", "10"], "method": ["dsgd"]}."""
-    from gossamer.errors import GossamerError
-
-    wanted: dict[str, list[str]] = {}
-    for text in only:
-        key = ""
-        for part in filter(None, map(str.strip, text.split(","))):
-            name, equals, value = part.partition("=")
-            if equals and ":" not in name:
-                key, part = name.strip(), value.strip()
-            if not key or not part:
-                raise GossamerError(f"--only needs key=value, such as dataset=cifar-10 or k=4, not '{text}'.")
-            wanted.setdefault(key, []).append(part)
-    return wanted

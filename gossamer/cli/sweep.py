@@ -1,19 +1,15 @@
 """`gossamer sweep`: many trainings from one file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from gossamer.cli.flags import Load, words
+from gossamer.cli.flags import Load, Only, words
 from gossamer.cli.whole import Whole
 
 if TYPE_CHECKING:
     from gossamer.experiments.grid import Grid
     from gossamer.experiments.selection import Cell
     from gossamer.experiments.sweep import SweepOutcome
-
-Only = Annotated[tuple[str, ...], Parameter(name="--only", negative=())]
 
 
 def sweep(
@@ -41,7 +37,7 @@ def sweep(
     method with its best step size, chosen by validation accuracy. Only runs whose method or graph came from a file that
     you have edited since are made again.
 
-    Example: gossamer sweep grid.toml --jobs 2 --only seed=0 --only seed=1
+    Example: gossamer sweep grid.toml --jobs 2 --only method=dsgdm seed=0,1
 
     Parameters
     ----------
@@ -60,7 +56,7 @@ def sweep(
     device
         cpu, cuda or mps.
     only
-        Only experiments with this value, such as seed=0; may be repeated, with the same key for either value.
+        Only a part: any keys of an experiment, k or alpha, such as method=dsgdm seed=0,1; several values by commas.
     load
         Python file that defines methods of your own; may be repeated.
     slurm_partition
@@ -80,15 +76,14 @@ def sweep(
     """
     from gossamer.cli.sweep_progress import sweep_progress
     from gossamer.experiments.grid import read_grid
+    from gossamer.experiments.only import part_of, wanted
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import select
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
 
     load_python(load)
-    grid = read_grid(file)
-    if only:
-        grid = grid.only(_conditions(only))
+    grid = part_of(read_grid(file), wanted(only))
     directory = out or Path("runs") / (grid.name or file.stem)
     if dry_run:
         _show_plan(grid, directory, json)
@@ -118,26 +113,6 @@ def sweep(
     _show(cells, outcome, directory, json)
     if outcome.failed or outcome.unfinished:
         raise SystemExit(1)
-
-
-def _conditions(only: tuple[str, ...]) -> dict[str, list[Any]]:
-    """`key=value` words as the values of an experiment's fields."""
-    from gossamer.errors import GossamerError, unknown
-    from gossamer.experiments.experiment import Experiment
-
-    wanted: dict[str, list[Any]] = {}
-    for item in only:
-        key, equals, value = item.partition("=")
-        keys = Experiment.keys()
-        if key not in keys:
-            raise unknown("key", key, keys)
-        try:
-            wanted.setdefault(key, []).append(keys[key](value))
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise GossamerError(f"--only needs key=value, such as --only {key}=0, not '{item}'.")
-    return wanted
 
 
 def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:

@@ -18,7 +18,6 @@ import json
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +53,6 @@ class Grid:
         [('dsgd', 0.1), ('dsgd', 0.01), ('momentum-tracking', 0.1), ('momentum-tracking', 0.01)]
         """
         return _grid(values, source)
-
-    def only(self, wanted: Values) -> "Grid":
-        """Those experiments whose fields have the given values (a list: one of them), compared as in an override."""
-        conditions = {key: _condition(key, value, "--only") for key, value in wanted.items()}
-        kept = [e for e in self.experiments if _matches(e.to_dict(), conditions)]
-        if not kept:
-            raise GossamerError(f"No experiment of {self.source or 'the grid'} has {_written(wanted)}.")
-        return changed(self, experiments=kept)
 
 
 def read_grid(path: Path | str, **flags: Any) -> Grid:

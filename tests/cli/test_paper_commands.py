@@ -66,7 +66,7 @@ def test_show_prints_the_recipe(capsys):
         (["table2", "--scale", "fast"], "fast"),
         (["table2"], "Not on this machine: fashion-mnist, svhn, cifar-10."),
         (["table2", "--scale", "smoke", "--only", "cifar-10"], "--only needs key=value"),
-        (["table2", "--scale", "smoke", "--only", "k=3"], "There is no k in table2 (smoke) '3'"),
+        (["table2", "--scale", "smoke", "--only", "k=3"], "There is no experiment of table2 (smoke) with k '3'"),
         (["table2", "--scale", "smoke", "--only", "methode=dsgd"], "did you mean 'method'"),
         (["table2", "--scale", "smoke", "--seeds", "a"], "seeds must be whole numbers"),
         (["table2", "--scale", "smoke", "--lrs", "0.1;0.2"], "lrs must be numbers"),

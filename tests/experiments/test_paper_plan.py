@@ -5,7 +5,7 @@ import pytest
 from gossamer import GossamerError
 from gossamer.data.catalog import CATALOG
 from gossamer.experiments.paper import recipes
-from gossamer.experiments.paper.plan import only, plan
+from gossamer.experiments.paper.plan import plan
 
 
 @pytest.fixture
@@ -20,48 +20,6 @@ def no_data(tmp_path, monkeypatch):
 
 def grid(name="table8", scale="quick"):
     return recipes.read(name, scale)
-
-
-def experiments(**wanted):
-    return only(grid("table7"), {k: v if isinstance(v, list) else [v] for k, v in wanted.items()}).experiments
-
-
-class TestOnly:
-    def test_k_is_that_of_the_partition(self):
-        assert {e.partition for e in experiments(k="2")} == {"k-class:k=2"}
-
-    def test_several_values_are_alternatives_and_several_keys_conditions(self):
-        found = experiments(method=["dsgd", "Momentum_Tracking"], k="10")
-        assert [(e.method, e.partition) for e in found] == [
-            ("dsgd", "k-class:k=10"), ("momentum-tracking", "k-class:k=10")
-        ]  # fmt: skip
-
-    def test_a_name_alone_stands_for_all_its_parameters(self):
-        both = only(grid("table6"), {"method": ["momentum-tracking"], "dataset": ["svhn"], "k": ["4"]})
-        assert [e.label for e in both.experiments] == ["Momentum Tracking", "Momentum Tracking (init=zero)"]
-        one = only(grid("table6"), {"method": ["momentum-tracking:init=zero"], "dataset": ["svhn"], "k": ["4"]})
-        assert [e.label for e in one.experiments] == ["Momentum Tracking (init=zero)"]
-
-    def test_numbers_however_they_are_written(self):
-        assert {e.partition for e in only(grid("table5"), {"alpha": ["0.10"]}).experiments} == {
-            "dirichlet:alpha=0.1,min_size=100"
-        }
-        assert len(only(grid("table5"), {"lr": ["5e-2"], "model": ["vgg-11"]}).experiments) == 6
-
-    @pytest.mark.parametrize(
-        ("wanted", "words"),
-        [
-            ({"learning": "1"}, "There is no key for --only 'learning'"),
-            ({"k": "3"}, "There is no k in table7 (quick) '3'. Known: 10, 2."),
-            ({"method": "dsgdn"}, "did you mean 'dsgd'?"),
-            ({"alpha": "0.1"}, "alpha means nothing in table7 (quick)"),
-            ({"method": "relaysum", "topology": "ring"}, "No experiment of table7 (quick) has method=relaysum and"),
-        ],
-    )
-    def test_what_selects_nothing_gets_a_sentence(self, wanted, words):
-        with pytest.raises(GossamerError) as caught:
-            experiments(**wanted)
-        assert words in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_data")

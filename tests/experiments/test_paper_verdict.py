@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.only import part_of
 from gossamer.experiments.paper import recipes
 from gossamer.experiments.paper.measurement import measure
-from gossamer.experiments.paper.plan import Plan, Planned, only
+from gossamer.experiments.paper.plan import Plan, Planned
 from gossamer.experiments.paper.verdict import Line, Panel, Verdict, judge, published, rank
 from gossamer.experiments.selection import select
 from gossamer.experiments.store import StoredRun, write_json
@@ -39,7 +40,7 @@ def store(directory, experiment: Experiment, accuracy: float | None, status="don
 
 def planned(name="table8", scale="quick", lrs=None, seeds=None, **wanted):
     grid = recipes.read(name, scale, lrs=lrs, seeds=seeds)
-    grid = only(grid, {k: [v] for k, v in wanted.items()}) if wanted else grid
+    grid = part_of(grid, {k: [v] for k, v in wanted.items()}) if wanted else grid
     return [Planned(e, e) for e in grid.experiments]
 
 

@@ -40,7 +40,7 @@ def test_from_a_file_to_a_ranking_and_a_table(gossamer, tmp_path):
     code, out, _ = gossamer("sweep", "grid.toml", "--dry-run")
     assert code == 0
     assert "12 runs in runs/tiny, 0 of them finished, 12 to make" in out
-    code, out, err = gossamer("sweep", "grid.toml", "--only", "partition=iid", "--only", "seed=0", "--only", "seed=1")
+    code, out, err = gossamer("sweep", "grid.toml", "--only", "partition=iid", "seed=0")
     assert (code, err) == (0, "")
     assert "runs: runs/tiny (6 done in" in out
     code, out, _ = gossamer("sweep", "grid.toml")
@@ -90,10 +90,13 @@ def test_a_run_that_cannot_be_read_is_left_out(gossamer, tmp_path, caplog):
     ("arguments", "words"),
     [
         (("sweep", "nowhere.toml"), "There is no file nowhere.toml"),
-        (("sweep", "grid.toml", "--only", "seed"), "--only needs key=value, such as --only seed=0, not 'seed'"),
-        (("sweep", "grid.toml", "--only", "seed=x"), "--only needs key=value"),
+        (
+            ("sweep", "grid.toml", "--only", "seed"),
+            "--only needs key=value, such as --only seed=0 or k=4,10, not",
+        ),
+        (("sweep", "grid.toml", "--only", "seed=x"), "There is no experiment of grid.toml with seed 'x'"),
         (("sweep", "grid.toml", "--only", "sed=0"), "did you mean 'seed'"),
-        (("sweep", "grid.toml", "--only", "seed=5"), "No experiment of grid.toml has seed = 5"),
+        (("sweep", "grid.toml", "--only", "seed=5"), "There is no experiment of grid.toml with seed '5'"),
         (("sweep", "grid.toml", "--jobs", "0"), "at least one job"),
         (("sweep", "grid.toml", "--logger", "tensorbord"), "did you mean 'tensorboard'"),
         (("export", "nowhere"), "There is no directory nowhere"),

@@ -112,12 +112,3 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
     with pytest.raises(GossamerError, match="not a text file in UTF-8"):
         read_grid(tmp_path / "latin.toml")
-
-
-def test_only_some_of_a_grid():
-    grid = Grid.from_dict({"method": ["dsgd", "dsgdm"], "seed": [0, 1, 2], "name": "t"})
-    kept = grid.only({"method": "dsgdm", "seed": [0, 2]})
-    assert [(e.method, e.seed) for e in kept.experiments] == [("dsgdm", 0), ("dsgdm", 2)]
-    assert kept.name == "t"
-    with pytest.raises(GossamerError, match="No experiment of the grid has seed = 7"):
-        grid.only({"seed": 7})

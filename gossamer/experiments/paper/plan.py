@@ -1,11 +1,11 @@
-"""From a recipe to the experiments that are carried out here: filtered, and with stand-ins in a smoke test."""
+"""From a recipe to the experiments that are carried out here, with stand-ins in a smoke test."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError, unknown
+from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
 from gossamer.experiments.paper.recipes import Scale
@@ -102,42 +102,3 @@ def _notes(planned: Sequence[Planned], missing: Sequence[str]) -> list[str]:
             "no reproduction of the paper's."
         )
     return notes
-
-
-def only(grid: Grid, wanted: dict[str, list[str]]) -> Grid:
-    """The experiments that have one of the wanted values in every key: a field of `Experiment`, k or alpha."""
-    kept = grid.experiments
-    for key, texts in wanted.items():
-        known = {name for e in grid.experiments for name in _called(key, e)}
-        if not known:
-            raise GossamerError(f"{key} means nothing in {grid.source}; see gossamer paper show.")
-        values = [_key(text) for text in texts]
-        for value in values:
-            if value not in known:
-                raise unknown(f"{key} in {grid.source}", value, known)
-        kept = [e for e in kept if not _called(key, e).isdisjoint(values)]
-    if not kept:
-        written = " and ".join(f"{key}={','.join(texts)}" for key, texts in wanted.items())
-        raise GossamerError(f"No experiment of {grid.source} has {written}; see gossamer paper show.")
-    return replace(grid, experiments=kept)
-
-
-def _called(key: str, experiment: Experiment) -> set[str]:
-    """What the value of `key` may be called: with its parameters or without, 0.10 or 0.1."""
-    from gossamer.data import partition
-
-    fields = [*Experiment.keys(), "k", "alpha"]
-    if key not in fields:
-        raise unknown("key for --only", key, fields)
-    if key in ("k", "alpha"):
-        value = getattr(partition.get(experiment.partition, experiment.nodes), key, None)
-        return set() if value is None else {_key(str(value))}
-    text = experiment.model_name if key == "model" else str(getattr(experiment, key))
-    return {_key(text), _key(text.partition(":")[0])}
-
-
-def _key(text: str) -> str:
-    try:
-        return f"{float(text):g}"
-    except ValueError:
-        return text.strip().lower().replace("_", "-").replace(" ", "-")

@@ -1,0 +1,81 @@
+"""A part of a grid, as `--only` names it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gossamer.errors import GossamerError, unknown
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.grid import Grid
+
+Wanted = dict[str, list[str]]
+"""For every key the values of which an experiment must have one, as they were written."""
+
+KEYS = (*Experiment.keys(), "k", "alpha")
+"""The fields of an experiment, and the parameters of partitions by which the field's tables are ordered."""
+
+
+def wanted(texts: Iterable[str]) -> Wanted:
+    """What words such as `k=4,10` ask for; a parameter after a comma belongs to the value before it.
+
+    >>> wanted(["k=4,10", "method=dsgd,abm:beta=0.5,nesterov=true"])
+    {'k': ['4', '10'], 'method': ['dsgd', 'abm:beta=0.5,nesterov=true']}
+    """
+    found: Wanted = {}
+    for text in texts:
+        key = ""
+        for part in filter(None, map(str.strip, text.split(","))):
+            name, equals, value = part.partition("=")
+            if key and equals and ":" not in name and name.strip() not in KEYS and ":" in found[key][-1]:
+                found[key][-1] += f",{part}"
+                continue
+            if equals and ":" not in name:
+                key, part = name.strip(), value.strip()
+            if not key or not part:
+                raise GossamerError(
+                    f"--only needs key=value, such as --only seed=0 or k=4,10, not '{text}'; what does not belong to "
+                    f"--only goes before it."
+                )
+            found.setdefault(key, []).append(part)
+    return found
+
+
+def part_of(grid: Grid, wanted: Wanted) -> Grid:
+    """The experiments that have one of the wanted values in every key: a field of `Experiment`, k or alpha."""
+    kept = grid.experiments
+    for key, texts in wanted.items():
+        known = {name for e in grid.experiments for name in _called(key, e)}
+        if not known:
+            raise GossamerError(f"No experiment of {_source(grid)} has {key}, so --only {key}=... means nothing here.")
+        values = [_key(text) for text in texts]
+        for value in values:
+            if value not in known:
+                raise unknown(f"experiment of {_source(grid)} with {key}", value, known)
+        kept = [e for e in kept if not _called(key, e).isdisjoint(values)]
+    if not kept:
+        written = " and ".join(f"{key}={','.join(texts)}" for key, texts in wanted.items())
+        raise GossamerError(f"No experiment of {_source(grid)} has {written}; ask for fewer things at once.")
+    return replace(grid, experiments=kept)
+
+
+def _source(grid: Grid) -> str:
+    return grid.source or "the grid"
+
+
+def _called(key: str, experiment: Experiment) -> set[str]:
+    """What the value of `key` may be called: with its parameters or without, 0.10 or 0.1."""
+    from gossamer.data import partition
+
+    if key not in KEYS:
+        raise unknown("key for --only", key, KEYS)
+    if key in ("k", "alpha"):
+        value = getattr(partition.get(experiment.partition, experiment.nodes), key, None)
+        return set() if value is None else {_key(str(value))}
+    text = experiment.model_name if key == "model" else str(getattr(experiment, key))
+    return {_key(text), _key(text.partition(":")[0])}
+
+
+def _key(text: str) -> str:
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text.strip().lower().replace("_", "-").replace(" ", "-")
