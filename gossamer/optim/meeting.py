@@ -1,6 +1,7 @@
 """The meeting of all nodes before the first step, and whenever they have changed what they train."""
 
 import hashlib
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -70,7 +71,7 @@ class Meeting:
             warnings.warn(
                 "All nodes have the same first gradient to the bit: either they all read the same data, or something "
                 "(DistributedDataParallel over all nodes?) already averages their gradients.",
-                stacklevel=4,
+                stacklevel=_level_of_the_user(),
             )
         self.due = False
 
@@ -109,3 +110,11 @@ def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, An
 
 def _digest(vector: Tensor) -> str:
     return hashlib.sha256(vector.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+
+
+def _level_of_the_user() -> int:
+    """How many calls above the caller of this the first one outside gossamer and torch is, which wraps `step` anew."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("gossamer", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level

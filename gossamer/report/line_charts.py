@@ -43,12 +43,11 @@ class LineChart:
 
 def line_charts(panel: Panel) -> list[LineChart]:
     """All charts of a panel that have something to show."""
-    band = "the band is ± one standard deviation over the seeds"
     data, data_unit = _unit(_largest(panel, "bytes"), (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1)))
     time, time_unit = _unit(_largest(panel, "seconds"), (("hours", 3600), ("minutes", 60), ("seconds", 1)))
     epoch = ("epoch", "epoch", 1.0)
     found = [
-        _over(panel, "accuracy", "Test accuracy", f"Mean over the nodes; {band}.", "accuracy", "test accuracy (%)",
+        _over(panel, "accuracy", "Test accuracy", "Mean over the nodes.", "accuracy", "test accuracy (%)",
               epoch, scale=100),
         _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node has sent to reach an accuracy.",
               "accuracy", "test accuracy (%)", ("bytes", f"sent per node ({data_unit})", data), scale=100),
@@ -58,7 +57,7 @@ def line_charts(panel: Panel) -> list[LineChart]:
               "accuracy", "test accuracy (%)", ("seconds", time_unit, time), scale=100),
         _over(panel, "train-loss", "Training loss",
               "Each node on its own data, mean over the nodes since the last evaluation: low also where nodes drift "
-              f"apart and do badly on the others' data; {band}.",
+              "apart and do badly on the others' data.",
               "train_loss", "training loss", epoch, log_y=True),
         _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy less the worst node's.",
               "node_spread", "max − min accuracy (points)", epoch, scale=100, band=False),
@@ -102,6 +101,8 @@ def _over(
         ]
         if points:
             series.append(_series(entry.method, points, log_y, top=scale if column == "accuracy" else math.inf))
+    if any(s.low for s in series):
+        caption += " The band is ± one standard deviation over the seeds."
     return LineChart(key, title, caption, x_title, y_title, tuple(series), log_y=log_y)
 
 

@@ -10,6 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -457,7 +458,7 @@ def identical_gradients(rank: int) -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             optimizer.step()
-        results.append(" ".join(str(w.message) for w in caught))
+        results.append(" ".join(f"{w.message} ({Path(w.filename).name})" for w in caught))
     return results
 
 

@@ -177,6 +177,7 @@ def test_models_are_made_equal_at_the_start() -> None:
 def test_identical_first_gradients_are_pointed_out() -> None:
     for same, different in four("identical_gradients"):
         assert "same first gradient" in same
+        assert same.endswith("(cases.py)"), "the line of the user's that made the step"
         assert different == ""
 
 

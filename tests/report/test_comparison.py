@@ -61,8 +61,16 @@ def test_charts_have_what_was_measured(runs):
     # Where all nodes still are equal there is no distance to show on a logarithmic axis.
     assert all(x > 0 for s in charts["consensus"].series for x in s.x)
     assert not any(s.low for s in charts["node-spread"].series)
+    assert {key for key, chart in charts.items() if "The band is" in chart.caption} == {
+        "accuracy", "accuracy-bytes", "accuracy-seconds", "train-loss", "consensus", "tracking"
+    }  # fmt: skip
     assert charts["node-accuracy"].ticks == (0, 1, 2, 3)
     assert {s.chosen for s in charts["step-sizes"].series} <= {0.02, 0.05}
+
+
+def test_one_seed_has_no_band_to_speak_of(runs):
+    (panel,) = collect(run for run in runs if run.experiment.seed == 0).panels
+    assert not any("band" in chart.caption for chart in line_charts(panel))
 
 
 def test_a_single_method_among_others_that_tracks_has_no_chart_of_its_tracking_error(runs):
