@@ -2,8 +2,9 @@
 
     python benchmarks/sweep.py [--runs 200] [--jobs 2] [--rounds 30] [--json FILE]
 
-Outside training = 1 - (sum of the runs' own training seconds) / (jobs x wall-clock seconds of the whole sweep): it
-holds starting the jobs, claiming, reading and dealing out data, marking, and waiting for the last one. Limit: 15 %.
+Outside training = 1 - (sum of the runs' own seconds, rounds and evaluations) / (jobs x wall-clock seconds of the whole
+sweep): it holds starting the jobs, claiming, reading and dealing out data, marking, and waiting for the last one.
+Limit: 15 %.
 """
 
 import argparse

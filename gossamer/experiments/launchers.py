@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from gossamer.errors import GossamerError, unknown
 from gossamer.experiments.claims import SWEEP
-from gossamer.experiments.work import SECONDS_TO_STOP, Plan, work
+from gossamer.experiments.work import SECONDS_TO_STOP, WorkPlan, work
 
 LAUNCHERS = ("processes", "local", "slurm")
 
@@ -50,7 +50,7 @@ class Launcher(Protocol):
 class Processes:
     """One process of this machine per job. They end when the sweep does, however it ends."""
 
-    def __init__(self, plan: Plan, jobs: int) -> None:
+    def __init__(self, plan: WorkPlan, jobs: int) -> None:
         self._jobs = [_start(plan) for _ in range(jobs)]
         self._reported: set[int] = set()
 
@@ -84,7 +84,7 @@ class Processes:
                         pipe.close()
 
 
-def _start(plan: Plan) -> subprocess.Popen[str]:
+def _start(plan: WorkPlan) -> subprocess.Popen[str]:
     job = subprocess.Popen(
         [sys.executable, "-m", "gossamer.experiments.work"],
         stdin=subprocess.PIPE,
@@ -112,7 +112,7 @@ def _why(job: subprocess.Popen[str]) -> str:
 class Submitted:
     """Jobs of submitit: "local" starts them on this machine, "slurm" hands them to the cluster."""
 
-    def __init__(self, plan: Plan, jobs: int, cluster: str, parameters: dict[str, Any]) -> None:
+    def __init__(self, plan: WorkPlan, jobs: int, cluster: str, parameters: dict[str, Any]) -> None:
         submitit = _submitit()
         executor = submitit.AutoExecutor(folder=plan.directory / ".jobs" / "%j", cluster=cluster)
         executor.update_parameters(name=f"gossamer-{plan.project}"[:60], **_parameters(cluster, parameters))
@@ -149,7 +149,7 @@ class Submitted:
 def work_from_json(text: str) -> str:
     """What a submitted job does; the result is empty, or the sentence with which it stopped."""
     try:
-        work(Plan.from_json(text))
+        work(WorkPlan.from_json(text))
     except GossamerError as error:
         return str(error)
     return ""
@@ -162,7 +162,7 @@ def _result(job: Any) -> str:
         return f"Job {job.job_id} ended: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
 
 
-def launch(launcher: str, plan: Plan, jobs: int, slurm: dict[str, Any]) -> Launcher:
+def launch(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any]) -> Launcher:
     """Start `jobs` jobs."""
     check_launcher(launcher, slurm)
     if launcher == "processes":

@@ -24,7 +24,7 @@ from gossamer.experiments.launchers import Launcher, check_launcher, launch
 from gossamer.experiments.loggers import check_loggers
 from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import StoredRun, clear
-from gossamer.experiments.work import OnRow, Plan, is_settled, mark_failed, work
+from gossamer.experiments.work import OnRow, WorkPlan, is_settled, mark_failed, work
 from gossamer.files import check_writable
 from gossamer.interrupts import deferred_interrupts
 from gossamer.words import duration
@@ -104,7 +104,7 @@ def run_sweep(
     _reopen(directory, left)
     if workers is None and launcher != "slurm":
         workers = max(1, cores() // jobs)
-    plan = Plan(
+    plan = WorkPlan(
         directory=directory,
         experiments=left,
         workers=workers,
@@ -142,7 +142,7 @@ def _reopen(directory: Path, experiments: Sequence[Experiment]) -> None:
         log.warning("%s made with another version of your files and will be made again.", runs)
 
 
-def _run_jobs(launcher: str, plan: Plan, jobs: int, slurm: dict[str, Any], watch: "_Watch") -> None:
+def _run_jobs(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any], watch: "_Watch") -> None:
     with deferred_interrupts() as interrupt:
         started = [launch(launcher, plan, jobs, slurm)]
         try:
@@ -161,7 +161,7 @@ def _run_jobs(launcher: str, plan: Plan, jobs: int, slurm: dict[str, Any], watch
                 group.stop()
 
 
-def _bury(group: Launcher, plan: Plan, watch: "_Watch") -> int:
+def _bury(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
     """Mark the runs at which jobs were lost as failed; how many jobs are to be replaced. Full disks end the sweep."""
     lost = group.lost()
     replacements = 0

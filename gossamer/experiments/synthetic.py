@@ -64,7 +64,7 @@ class SyntheticConfig:
 
 
 @dataclass(frozen=True)
-class Cell:
+class SyntheticCell:
     """One method at one heterogeneity."""
 
     method: str
@@ -87,7 +87,7 @@ class SyntheticResult:
     """All cells of the experiment, method by method."""
 
     config: SyntheticConfig
-    cells: list[Cell]
+    cells: list[SyntheticCell]
     notes: list[str]
     """What was changed or left out so that a method could run, in sentences."""
 
@@ -97,9 +97,9 @@ class SyntheticResult:
         return plain
 
     @property
-    def by_method(self) -> dict[str, list[Cell]]:
+    def by_method(self) -> dict[str, list[SyntheticCell]]:
         """The cells of each method, in the order of the config's zeta^2."""
-        groups: dict[str, list[Cell]] = {}
+        groups: dict[str, list[SyntheticCell]] = {}
         for cell in self.cells:
             groups.setdefault(cell.method, []).append(cell)
         return groups
@@ -110,7 +110,7 @@ def run_synthetic(config: SyntheticConfig, on_progress: Callable[[float], None] 
     graph = graphs.get(config.topology, config.nodes, weights=config.weights, seed=config.seed)
     chosen, notes = _choose(config, graph)
     total = len(chosen) * len(config.zeta2)
-    cells: list[Cell] = []
+    cells: list[SyntheticCell] = []
     for method, where in chosen:
         for zeta2 in config.zeta2:
             cells.append(_run_cell(config, method, where, zeta2))
@@ -118,7 +118,7 @@ def run_synthetic(config: SyntheticConfig, on_progress: Callable[[float], None] 
     return SyntheticResult(config, cells, notes + _divergence(cells))
 
 
-def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: float) -> Cell:
+def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: float) -> SyntheticCell:
     # |.|^2 adds up over coordinates, so draws of b stand side by side in one long vector and their mean is sum/draws.
     problem = Quadratic.synthetic(
         config.nodes, config.dim * config.draws, zeta2, config.sigma2 * config.draws, seed=config.seed
@@ -128,7 +128,7 @@ def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: f
     seconds = time.perf_counter() - began
     shown = _shown_rounds(config.rounds)
     curve = run.squared_gradients[shown] / config.draws
-    return Cell(
+    return SyntheticCell(
         method=method.name,
         title=method.facts.title,
         topology=graph.name,
@@ -141,7 +141,7 @@ def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: f
     )
 
 
-def _divergence(cells: list[Cell]) -> list[str]:
+def _divergence(cells: list[SyntheticCell]) -> list[str]:
     """A sentence on the methods whose runs ended beyond all numbers."""
     lost = list(dict.fromkeys(c.title for c in cells if not math.isfinite(c.tail_mean)))
     return [f"Diverged at this step size: {', '.join(lost)}; use a smaller one."] if lost else []

@@ -43,7 +43,7 @@ class StorageError(GossamerError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class WorkPlan:
     """What the jobs of a sweep are to do, in plain words that travel as JSON."""
 
     directory: Path
@@ -74,7 +74,7 @@ class Plan:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> "Plan":
+    def from_json(cls, text: str) -> "WorkPlan":
         """The plan that `to_json` wrote."""
         values: dict[str, Any] = json.loads(text)
         return cls(
@@ -93,7 +93,9 @@ OnRow = Callable[[Experiment, Row], None]
 """Called with the figures of each evaluation."""
 
 
-def work(plan: Plan, on_row: OnRow = lambda experiment, row: None, on_step: Callable[[], None] = lambda: None) -> None:
+def work(
+    plan: WorkPlan, on_row: OnRow = lambda experiment, row: None, on_step: Callable[[], None] = lambda: None
+) -> None:
     """Make runs until all of the plan are settled, by this job or by others; `on_step` is called now and then.
 
     A run that fails is marked with its reason and the next one is made; a `StorageError` ends the work.
@@ -137,7 +139,7 @@ def mark_failed(directory: Path, experiment: Experiment, reason: str, trace: str
     write_json(directory / "done.json", {"status": "failed", "reason": reason, "traceback": trace})
 
 
-def _make(plan: Plan, experiment: Experiment, on_row: OnRow) -> None:
+def _make(plan: WorkPlan, experiment: Experiment, on_row: OnRow) -> None:
     from gossamer.experiments.training import Execution, train
 
     directory = plan.directory / experiment.id
@@ -189,7 +191,7 @@ def _end_with_standard_input() -> None:
 
 def main() -> int:
     """0: nothing left to do; 2: stopped, with the reason on standard output; 130: interrupted."""
-    plan = Plan.from_json(sys.stdin.readline())
+    plan = WorkPlan.from_json(sys.stdin.readline())
     _end_with_standard_input()
     try:
         # What a user's own method prints must not fill the pipe, which is read at the end only.

@@ -8,7 +8,7 @@ from gossamer import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.launchers import Submitted, check_launcher, work_from_json
 from gossamer.experiments.sweep import run_sweep
-from gossamer.experiments.work import Plan
+from gossamer.experiments.work import WorkPlan
 
 TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 
@@ -55,7 +55,7 @@ def test_slurm_is_asked_for_what_the_table_says(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("KEPT", str(tmp_path / "kept.sh"))
     check_launcher("slurm", {"partition": "long"})
-    plan = Plan(directory=tmp_path / "runs", experiments=[Experiment(**TINY)], project="tables")
+    plan = WorkPlan(directory=tmp_path / "runs", experiments=[Experiment(**TINY)], project="tables")
     Submitted(plan, 2, "slurm", {"partition": "long", "time": 90, "cpus_per_task": 4, "mem_gb": 8, "account": "me"})
     text = (tmp_path / "kept.sh").read_text()
     for words in ("partition=long", "time=90", "cpus-per-task=4", "mem=8GB", "account=me", "array=0-1%2"):
@@ -79,8 +79,8 @@ def test_unknown_words_and_missing_packages_are_named(monkeypatch):
 
 
 def test_a_submitted_job_returns_its_sentence(tmp_path):
-    plan = Plan(directory=tmp_path / "runs", experiments=[Experiment(**TINY)], workers=1)
+    plan = WorkPlan(directory=tmp_path / "runs", experiments=[Experiment(**TINY)], workers=1)
     assert work_from_json(plan.to_json()) == ""
     (tmp_path / "file").touch()
-    blocked = Plan(directory=tmp_path / "file" / "runs", experiments=[Experiment(**TINY)], workers=1)
+    blocked = WorkPlan(directory=tmp_path / "file" / "runs", experiments=[Experiment(**TINY)], workers=1)
     assert "Cannot write" in work_from_json(blocked.to_json())
