@@ -113,21 +113,32 @@ def runs_of(item: PaperItem | SweepItem) -> list[StoredRun]:
     return [run for run in found if run.rows]
 
 
-def write_curves(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> None:
-    """NAME/DATASET-PARTITION.png: the test accuracy over the epochs, for each panel."""
-    panels: dict[str, list[StoredRun]] = {}
+def curves(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[Path, list[StoredRun]]:
+    """NAME/DATASET-PARTITION.png, and the runs whose test accuracy over the epochs it shows."""
+    panels: dict[Path, list[StoredRun]] = {}
     for run in stored:
         e = run.experiment
-        panels.setdefault(f"{e.dataset}-{e.partition.rpartition(':')[2].replace('=', '')}", []).append(run)
-    for name, runs in panels.items():
+        name = f"{e.dataset}-{e.partition.rpartition(':')[2].replace('=', '')}.png"
+        panels.setdefault(HERE / item.name / name, []).append(run)
+    return panels
+
+
+def write_curves(panels: dict[Path, list[StoredRun]]) -> None:
+    """Draw them."""
+    for path, runs in panels.items():
         with tempfile.TemporaryDirectory() as directory:
             write_figures(runs, Path(directory), formats=("png",))
-            _write_small(Path(directory) / "accuracy.png", HERE / item.name / f"{name}.png")
+            _write_small(Path(directory) / "accuracy.png", path)
 
 
 def publish_synthetic(made: Path) -> None:
-    """synthetic/: the levels, the curves at fewer points and digits, and both figures."""
+    """synthetic/: the levels, the curves at fewer points and digits, and both figures; of the paper's setting alone."""
     told = json.loads((made / "measured.json").read_text(encoding="utf-8"))
+    paper = recipes.settings(recipes.SYNTHETIC, "full")
+    other = [key for key, value in told["config"].items() if key in paper and paper[key] != value]
+    if other:
+        print(f"{made} is not the paper's setting ({', '.join(other)}), so it is not published.", file=sys.stderr)
+        return
     for cell in told["cells"]:
         points = list(zip(cell.pop("rounds"), cell.pop("curve"), strict=True))
         cell["curve"] = [[r, float(f"{v:.4g}")] for r, v in points if r % (200 if r > 400 else 20) == 0]
@@ -157,12 +168,14 @@ def main() -> int:
         stored = runs_of(item)
         path = HERE / item.name / "measured.json"
         text = json.dumps(measured(item, stored), indent=1) + "\n"
-        if path.exists() and path.read_text(encoding="utf-8") == text:
+        panels = curves(item, stored)
+        missing = [picture for picture in panels if not picture.exists()]
+        if not missing and path.exists() and path.read_text(encoding="utf-8") == text:
             continue
-        old.append(path)
+        old += missing or [path]
         if "--check" not in sys.argv:
             write_text(path, text)
-            write_curves(item, stored)
+            write_curves(panels)
     made = HERE.parent / "out" / "paper" / "synthetic"
     if (made / "measured.json").exists() and "--check" not in sys.argv:
         publish_synthetic(made)

@@ -45,10 +45,11 @@ def synthetic() -> str:
     head = ["method", "graph", *(f"ζ² = {z:g}" for z in told["config"]["zeta2"]), f"closed form, ζ² = {largest:g}"]
     seconds = sum(cell["seconds"] for cell in told["cells"])
     setting = told["config"]
+    draws = "one draw" if setting["draws"] == 1 else f"mean over {setting['draws']} draws"
     return (
         f"```sh\n{told['command']}\n```\n\nMean of |∇f(x̄)|² over the last quarter of {setting['rounds']:,} rounds; "
         f"{setting['nodes']} nodes, d = {setting['dim']}, step size {setting['lr']:g}, β = {setting['beta']:g}, "
-        f"one draw, {seconds:.0f} s in all.\n\n{table(head, lines)}"
+        f"{draws}, {seconds:.0f} s in all.\n\n{table(head, lines)}"
     )
 
 

@@ -72,7 +72,7 @@ def compare(
     load_python(load)
     axes = {**settings.flags, "method": specs(methods)}
     if seeds:
-        axes["seed"] = numbers("seeds", seeds)
+        axes["seed"] = numbers("seeds", seeds, int)
     if lrs:
         axes["lr"] = numbers("lrs", lrs)
     grid = read_grid(file, **axes) if file else Grid.from_dict(axes)
@@ -96,10 +96,10 @@ def compare(
     cells = select(runs)
     if json:
         print_json({"ranking": [c.to_dict() for c in ranked(cells)], "report": str(page)})
-        return
-    print_ranking(cells)
-    if outcome.skipped:
-        print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were there before)")
-    print(f"report: {page}")
+    else:
+        print_ranking(cells)
+        if outcome.skipped:
+            print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were there before)")
+        print(f"report: {page}")
     if outcome.failed:
         raise SystemExit(1)

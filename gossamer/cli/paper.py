@@ -196,7 +196,8 @@ def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: P
         raise GossamerError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
     found = measure(recipe, plan, stored)
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
-    command = shlex.join(["gossamer", *sys.argv[1:]])
+    # The command that makes these runs: --existing would make none.
+    command = shlex.join(["gossamer", *(word for word in sys.argv[1:] if word != "--existing")])
     opening = _beside_the_paper(found.verdict, plan.notes)
     report = write_report(stored, out / "report.html", title=title, command=command, opening=opening)
     figures = write_figures(stored, out / "figures") if recipe.name.startswith("figure") else []
@@ -277,6 +278,7 @@ def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
 
 def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
     """The same code as `gossamer synthetic`, with the recipe's settings."""
+    from gossamer.cli.show import print_json
     from gossamer.cli.synthetic import synthetic
     from gossamer.experiments.paper import recipes
 
@@ -285,7 +287,8 @@ def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
     settings["zeta2"] = ",".join(f"{z:g}" for z in settings["zeta2"])
     if dry_run:
         options = " ".join(f"--{key} {value}" for key, value in settings.items())
-        print(f"gossamer synthetic {options} --out {shlex.quote(str(out))}")
+        command = f"gossamer synthetic {options} --out {shlex.quote(str(out))}"
+        print_json({"command": command}) if as_json else print(command)
         return
     measured = out / "measured.json"
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():

@@ -50,6 +50,7 @@ def run(
     """
     from gossamer.cli.evaluation_lines import evaluation_lines
     from gossamer.cli.show import print_run
+    from gossamer.experiments.claims import alone
     from gossamer.experiments.experiment import Experiment
     from gossamer.experiments.grid import read_experiment
     from gossamer.experiments.loggers import check_loggers, logging_to
@@ -70,6 +71,7 @@ def run(
 
             finished = train_here(experiment, directory, execution)
         else:
-            finished = train(experiment, directory, execution)
+            with alone(directory):
+                finished = train(experiment, directory, execution)
     if finished is not None:  # under torchrun only node 0 has it
         print_run(finished, json)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from gossamer.words import percent
+from gossamer.words import NONE, percent
 
 if TYPE_CHECKING:
     from gossamer.experiments.store import StoredRun
@@ -20,10 +21,14 @@ def print_table(
     """A table whose first `text` columns are text and whose others are figures, or text too."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for k, title in enumerate(head):
-        table.add_column(title, justify="left" if k < text or not figures else "right", no_wrap=True)
+        # As Text: a name such as "Sign [ours]" is no markup.
+        table.add_column(Text(title), justify="left" if k < text or not figures else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
+    if not sys.stdout.isatty():
+        # Other programs read this: nothing is cut off.
+        console.width = max(120, Console(width=1_000_000).measure(table).maximum)
     console.print(table)
     if caption:
         # Not as the table's own caption, which is broken to the table's width and filled with blanks.
@@ -32,20 +37,23 @@ def print_table(
 
 def print_json(value: Any) -> None:
     """JSON for other programs."""
-    print(json.dumps(value, indent=1))
+    from gossamer.experiments.store import without_infinities
+
+    print(json.dumps(without_infinities(value), indent=1))
 
 
 def print_run(run: "StoredRun", as_json: bool = False) -> None:
     """What a run was, how it ended and its last figures."""
     if as_json:
-        about = {key: run.about[key] for key in ("id", "label", "network", "experiment")}
+        about = {key: run.about.get(key) for key in ("id", "label", "network", "experiment")}
         outcome = run.outcome or {"status": run.status}
         print_json({**about, "directory": str(run.directory), "outcome": outcome, "rows": run.rows})
         return
     e = run.experiment
+    network = run.about.get("network", "simulated")
     length = f"{e.rounds} rounds" if e.rounds else f"{e.epochs:g} epochs"
     print(
-        f"{run.label} on {e.dataset}, {e.nodes} nodes ({run.about['network']}), {e.partition}, {e.topology}, "
+        f"{run.label} on {e.dataset}, {e.nodes} nodes ({network}), {e.partition}, {e.topology}, "
         f"step size {e.lr:g}, {length}, seed {e.seed}: {run.status}"
     )
     if run.outcome and "reason" in run.outcome:
@@ -67,4 +75,5 @@ _PERCENTAGES = {
 
 
 def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
-    return [str(row["round"]), *percentages, f"{row['consensus_distance']:.2g}"]
+    distance = row.get("consensus_distance")
+    return [str(row["round"]), *percentages, NONE if distance is None else f"{distance:.2g}"]

@@ -31,7 +31,7 @@ def claim(directory: Path, name: str) -> Iterator[bool]:
         yield False
         return
     sweep = os.environ.get(SWEEP, "")
-    process, _, theirs = os.pread(descriptor, 100, 0).decode().partition(" ")
+    process, _, theirs = os.pread(descriptor, 100, 0).decode(errors="replace").partition(" ")
     if sweep and sweep == theirs and process != str(os.getpid()):
         os.close(descriptor)
         yield False
@@ -45,6 +45,18 @@ def claim(directory: Path, name: str) -> Iterator[bool]:
         # While still locked: whoever opened the file before and locks it after will see that it is gone.
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Claim the run in this directory, or refuse: two processes that make one run would undo each other's figures."""
+    with claim(run.parent, run.name) as ours:
+        if not ours:
+            process = holder(run.parent, run.name)
+            raise GossamerError(
+                f"{run} is being made by another process ({process}); wait for it to end, or choose another directory."
+            )
+        yield
 
 
 def holder(directory: Path, name: str) -> int | None:
@@ -76,6 +88,12 @@ def _lock(path: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
+        except OSError as error:
+            os.close(descriptor)
+            raise GossamerError(
+                f"Cannot lock {path}: {error.strerror}; runs are shared out by locks, so choose a directory on a file "
+                f"system that knows flock."
+            ) from error
         if _is_still(path, descriptor):
             return descriptor
         os.close(descriptor)

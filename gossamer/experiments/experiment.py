@@ -81,8 +81,9 @@ class Experiment:
         for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 1), ("seed", 0)):
             if getattr(self, key) < least:
                 raise GossamerError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
-        if self.seed >= 2**62:
-            raise GossamerError(f"seed must be below 2^62, but it is {self.seed}.")
+        for key, most in (("nodes", MOST_NODES), ("rounds", 2**62), ("batch_size", 2**62), ("seed", 2**62 - 1)):
+            if getattr(self, key) > most:
+                raise GossamerError(f"{key} must be at most {most:,}, but it is {getattr(self, key):,}.")
         for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
             if not 0 <= getattr(self, key) < math.inf:
                 raise GossamerError(f"{key} must be a finite number of at least 0, but it is {getattr(self, key)}.")
@@ -157,6 +158,8 @@ class Experiment:
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
 
+MOST_NODES = 1_000_000
+
 AUGMENTATIONS = ("usual", "erasing", "none")
 
 
@@ -168,7 +171,12 @@ def checked_value(key: str, value: Any, source: str = "") -> Any:
         raise GossamerError(f"{where}{unknown('key', key, keys)}")
     wanted = keys[key]
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise GossamerError(f"{where}{key} has {len(str(value))} digits; give a number below 1e308.") from None
+    if isinstance(value, str) and "\0" in value:
+        raise GossamerError(f"{where}{key} holds a null character, {value!r}; remove it.")
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, wanted) and not isinstance(value, bool):

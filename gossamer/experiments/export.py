@@ -2,31 +2,28 @@
 
 import csv
 import importlib.util
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.errors import GossamerError
-from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, find_runs
 from gossamer.files import replacing
 from gossamer.rows import Row
-
-log = logging.getLogger("gossamer")
 
 _FIGURES = ("accuracy", "validation_accuracy", "averaged_accuracy", "loss", "consensus_distance", "bytes_sent")
 
 
 def run_rows(places: Sequence[Path | str]) -> list[Row]:
     """One row per run: path, id, cell, label, status, reason, the experiment's fields, the last figures."""
-    return [_run_row(run, experiment) for run, experiment in _readable(places)]
+    return [_run_row(run) for run in find_runs(*places)]
 
 
 def curve_rows(places: Sequence[Path | str]) -> list[Row]:
     """One row per evaluation of every run: which run it belongs to, then its figures. Per-node figures are joined."""
     rows = []
-    for run, experiment in _readable(places):
-        start = {"id": run.about["id"], "label": run.label, "experiment_lr": experiment.lr, "seed": experiment.seed}
+    for run in find_runs(*places):
+        e = run.experiment
+        start = {"id": run.about["id"], "label": run.label, "experiment_lr": e.lr, "seed": e.seed}
         for row in run.rows:
             plain = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
             rows.append({**start, **plain})
@@ -61,16 +58,7 @@ def check_format(path: Path) -> None:
         raise GossamerError("Parquet needs pyarrow; run: pip install 'gossamer[data]', or write a .csv file.")
 
 
-def _readable(places: Sequence[Path | str]) -> Iterator[tuple[StoredRun, Experiment]]:
-    """Every run with its experiment; one that this version cannot read is left out with a warning."""
-    for run in find_runs(*places):
-        try:
-            yield run, run.experiment
-        except GossamerError as error:
-            log.warning("%s It is left out.", error)
-
-
-def _run_row(run: StoredRun, experiment: Experiment) -> Row:
+def _run_row(run: StoredRun) -> Row:
     last = run.rows[-1] if run.rows else {}
     outcome = run.outcome or {}
     return {
@@ -80,7 +68,7 @@ def _run_row(run: StoredRun, experiment: Experiment) -> Row:
         "label": run.label,
         "status": run.status,
         "reason": outcome.get("reason", ""),
-        **experiment.to_dict(),
+        **run.experiment.to_dict(),
         **{f"final_{name}": last.get(name) for name in _FIGURES},
         "last_round": last.get("round"),
         "seconds": outcome.get("seconds", last.get("seconds")),

@@ -16,7 +16,7 @@ Overrides come after the expansion, in their order; equal experiments are kept o
 import itertools
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,8 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
 def points_of(values: Values, source: str = "", flags: Values | None = None) -> list[Values]:
     """The combinations of the axes, with the overrides applied: what the experiments of a grid are made from.
 
+    Flags win over the file, over its overrides too.
+
     >>> len(points_of({"method": ["dsgd", "dsgdm"], "lr": [0.1, 0.01], "nodes": 4}))
     4
     """
@@ -139,7 +141,7 @@ def points_of(values: Values, source: str = "", flags: Values | None = None) -> 
                 f"{where}override {number} applies to no experiment: none has {_written(override.when)}; "
                 "correct its when, or remove it."
             )
-        points = [new for point in points for new in override.apply(point)]
+        points = [new for point in points for new in override.apply(point, given)]
     return points
 
 
@@ -172,9 +174,10 @@ class _Override:
     when: Values
     set: dict[str, list[Any]]
 
-    def apply(self, point: Values) -> Iterable[Values]:
-        """The experiment itself, or what takes its place: several, if a list is set."""
-        return [{**point, **change} for change in _expand(self.set)] if _matches(point, self.when) else [point]
+    def apply(self, point: Values, given: Collection[str]) -> Iterable[Values]:
+        """The experiment itself, or what takes its place: several, if a list is set. What is `given` stays."""
+        changes = _expand({key: values for key, values in self.set.items() if key not in given})
+        return [{**point, **change} for change in changes] if _matches(point, self.when) else [point]
 
 
 def _overrides(tables: Any, source: str) -> list[_Override]:

@@ -291,7 +291,8 @@ def _accuracy(run: StoredRun) -> float:
 
 def _validation(run: StoredRun) -> float:
     last = run.rows[-1]
-    return float(last["validation_accuracy"] if "validation_accuracy" in last else last["accuracy"])
+    score = last["validation_accuracy"] if "validation_accuracy" in last else last["accuracy"]
+    return -math.inf if score is None or math.isnan(score) else float(score)
 
 
 def _seeds_of(runs: Sequence[StoredRun]) -> frozenset[int]:

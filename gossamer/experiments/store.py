@@ -14,6 +14,7 @@ Every file is written beside its place and then renamed, so a directory is never
 
 import json
 import logging
+import math
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ log = logging.getLogger("gossamer")
 STATUSES = ("done", "diverged", "failed")
 """How a run can have ended."""
 
+_NEEDED = ("round", "epoch", "accuracy")
+"""Figures without which a row says nothing."""
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -47,7 +51,8 @@ class StoredRun:
         """
         path = self.directory / "run.json"
         about = read_json(path)
-        if not {"id", "cell", "label", "experiment"} <= about.keys():
+        named = all(isinstance(about.get(key), str) for key in ("id", "cell", "label"))
+        if not named or not all(isinstance(about.get(key, {}), dict) for key in ("experiment", "environment")):
             raise GossamerError(f"{path} does not describe a run; delete this directory to make it again.")
         return about
 
@@ -68,17 +73,21 @@ class StoredRun:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The figures of every evaluation so far, oldest first; a line that was cut off is left out."""
+        """The figures of every evaluation so far, oldest first, up to a line that was cut off or holds no figures."""
         path = self.directory / "metrics.jsonl"
         if not path.exists():
             return []
         rows = []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            raise GossamerError(f"Cannot read {path}: {error.strerror}.") from None
+        for line in lines:
             try:
                 row = json.loads(line)
             except ValueError:
                 break
-            if not isinstance(row, dict) or "round" not in row:
+            if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _NEEDED):
                 break
             rows.append(row)
         return rows
@@ -90,7 +99,7 @@ class StoredRun:
         if not path.exists():
             return None
         outcome = read_json(path)
-        if outcome.get("status") not in STATUSES:
+        if outcome.get("status") not in STATUSES or (outcome["status"] != "done" and "reason" not in outcome):
             raise GossamerError(f"{path} does not say how the run ended; delete this directory to make it again.")
         return outcome
 
@@ -126,7 +135,9 @@ def find_runs(*places: Path | str) -> list[StoredRun]:
     for place in map(Path, places):
         if not place.is_dir():
             raise GossamerError(f"There is no directory {place}; give one that holds runs.")
-        found += [run for path in sorted(place.rglob("run.json")) if _is_readable(run := StoredRun(path.parent))]
+        found += [StoredRun(path.parent) for path in sorted(place.rglob("run.json"))]
+    # Places may overlap.
+    found = [run for run in {run.directory.resolve(): run for run in found}.values() if _is_readable(run)]
     if not found:
         raise GossamerError(f"No runs in {', '.join(map(str, places))}: a run is a directory with a run.json.")
     return found
@@ -140,10 +151,14 @@ def runs_of(experiments: Iterable[Experiment], directory: Path) -> list[StoredRu
 
 def _is_readable(run: StoredRun) -> bool:
     try:
-        return bool(run.about) and (run.outcome is None or bool(run.outcome))
+        return bool(run.experiment) and (run.outcome is None or bool(run.outcome)) and run.rows is not None
     except GossamerError as error:
         log.warning("%s It is left out.", error)
         return False
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
@@ -186,12 +201,22 @@ def clear(directory: Path) -> None:
 def add_row(directory: Path, row: Row) -> None:
     """Put a row into metrics.jsonl, in the place of any that a run before a crash left for the same round or later."""
     rows = [r for r in StoredRun(directory).rows if r["round"] < row["round"]]
-    write_text(directory / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, row]))
+    lines = [json.dumps(without_infinities(r)) + "\n" for r in [*rows, row]]
+    write_text(directory / "metrics.jsonl", "".join(lines))
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON in one piece."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, json.dumps(without_infinities(value), indent=1) + "\n")
+
+
+def without_infinities(value: Any) -> Any:
+    """The same nest of dicts and lists, with None for what is not a finite number: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {k: without_infinities(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gossamer import methods as rules
 from gossamer import topology as graphs
 from gossamer.engine import minimize
 from gossamer.errors import GossamerError
+from gossamer.experiments.store import without_infinities
 from gossamer.methods import Method
 from gossamer.problems import Quadratic
 from gossamer.topology import Topology
@@ -93,7 +94,7 @@ class SyntheticResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers; None where a run diverged beyond all numbers."""
-        plain: dict[str, Any] = _without_infinities(dataclasses.asdict(self))
+        plain: dict[str, Any] = without_infinities(dataclasses.asdict(self))
         return plain
 
     @property
@@ -145,15 +146,6 @@ def _divergence(cells: list[SyntheticCell]) -> list[str]:
     """A sentence on the methods whose runs ended beyond all numbers."""
     lost = list(dict.fromkeys(c.title for c in cells if not math.isfinite(c.tail_mean)))
     return [f"Diverged at this step size: {', '.join(lost)}; use a smaller one."] if lost else []
-
-
-def _without_infinities(value: Any) -> Any:
-    """The same nest of dicts and lists, with None for what is not a finite number: JSON has no word for it."""
-    if isinstance(value, dict):
-        return {k: _without_infinities(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_infinities(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _stall(config: SyntheticConfig, problem: Quadratic, method: Method, graph: Topology) -> float | None:

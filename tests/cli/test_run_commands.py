@@ -1,12 +1,15 @@
 """`gossamer run` and `gossamer compare`."""
 
 import json
+import os
 import re
 
 import pytest
 
 from gossamer import methods
 from gossamer.cli import main
+from gossamer.cli.show import print_table
+from gossamer.experiments.claims import claim
 from gossamer.experiments.store import StoredRun, find_runs
 
 TINY = ["--nodes", "4", "--partition", "k-class:k=5", "--rounds", "4", "--batch-size", "16", "--evaluations", "2"]
@@ -122,6 +125,7 @@ def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_pa
     assert "has no attribute 'sing' (own_broken.py, line 11)" in out
     assert "DSGD" in out
     assert (tmp_path / "out" / "report.html").exists()
+    assert gossamer(capsys, "compare", *TINY, *arguments, "--json")[0] == 1
     (tmp_path / "nonsense.py").write_text("import gossamer\nimport nothing_of_that_name\n")
     code, _, err = gossamer(capsys, "run", "--load", tmp_path / "nonsense.py")
     assert code == 2
@@ -182,9 +186,9 @@ def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
         (["run", "--load", "nowhere.py"], "There is no file nowhere.py to load"),
         (["compare", "--methods", "dsgd,relaysum"], "RelaySum needs a tree"),
         (["compare", "--method", "dsgd"], "compare takes several methods: write --methods"),
-        (["run", "--seed", "99999999999999999999"], "seed must be below 2^62"),
+        (["run", "--seed", "99999999999999999999"], "seed must be at most 4,611,686,018,427,387,903"),
         (["compare", "--lr", "0.1", "--lrs", "0.1,0.2"], "--lr and --lrs say the same thing twice"),
-        (["compare", "--seeds", "one"], "seeds must be numbers separated by commas, not 'one'"),
+        (["compare", "--seeds", "one"], "seeds must be whole numbers separated by commas, not 'one'"),
         (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
         (["compare", "--methods", ""], "method is an empty list"),
         (["run", "--rounds", "5", "--epochs", "3"], "--rounds and --epochs both say how long to train; give one"),
@@ -245,6 +249,31 @@ def test_without_a_terminal_every_run_that_ends_gets_a_line(capsys, tmp_path, mo
     monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 1e6)
     _, _, err = gossamer(capsys, *arguments, "--seeds", "2")
     assert err == ""
+
+
+def test_a_run_that_another_process_makes_is_refused(capsys, tmp_path):
+    with claim(tmp_path, "mine"):
+        code, _, err = gossamer(capsys, "run", *TINY, "--out", tmp_path / "mine")
+    assert code == 2
+    assert f"mine is being made by another process ({os.getpid()}); wait for it" in err
+    assert not (tmp_path / "mine").exists()
+    assert gossamer(capsys, "run", *TINY, "--out", tmp_path / "mine")[0] == 0
+
+
+def test_json_has_no_word_for_what_is_no_number(capsys, tmp_path):
+    gossamer(capsys, "run", *TINY, "--lr", "1e18", "--method", "dsgd", "--out", tmp_path / "run")
+    _, out, _ = gossamer(capsys, "show", "run", tmp_path / "run", "--json")
+    for text in (out, *(tmp_path / "run" / "metrics.jsonl").read_text().splitlines()):
+        json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert json.loads(out)["outcome"]["status"] == "diverged"
+
+
+def test_names_are_not_taken_for_markup_and_piped_tables_are_not_cut(capsys):
+    print_table(["method [x]", "figure"], [["Sign [/ours]", "1"], ["y" * 200, "2"]])
+    out = capsys.readouterr().out
+    assert "method [x]" in out
+    assert "Sign [/ours]" in out
+    assert "y" * 200 in out
 
 
 def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_path, monkeypatch):

@@ -17,7 +17,8 @@ def store(directory, seed, accuracy=0.5, status="done"):
     place.mkdir(parents=True, exist_ok=True)
     about = {"id": experiment.id, "cell": experiment.cell, "label": experiment.label}
     (place / "run.json").write_text(json.dumps({**about, "experiment": experiment.to_dict()}))
-    rows = [{"round": r, "accuracy": accuracy, "node_accuracy": [0.1, 0.2]} for r in (0, 5)]
+    figures = {"accuracy": accuracy, "node_accuracy": [0.1, 0.2]}
+    rows = [{"round": r, "epoch": r / 5, **figures} for r in (0, 5)]
     (place / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if status != "unfinished":
         (place / "done.json").write_text(json.dumps({"status": status, "seconds": 2.5}))
@@ -42,7 +43,7 @@ def test_a_damaged_run_is_left_out(tmp_path, caplog):
     assert caplog.text.count("It is left out.") == 2
 
 
-@pytest.mark.parametrize("damage", ["", "{}", '{"status": "dreaming"}', "[1]"])
+@pytest.mark.parametrize("damage", ["", "{}", '{"status": "dreaming"}', "[1]", '{"status": "failed"}'])
 def test_a_run_whose_end_is_not_known_is_left_out(tmp_path, caplog, damage):
     store(tmp_path, 0)
     (store(tmp_path, 1) / "done.json").write_text(damage)
@@ -51,12 +52,49 @@ def test_a_run_whose_end_is_not_known_is_left_out(tmp_path, caplog, damage):
     assert "delete this" in caplog.text
 
 
-@pytest.mark.parametrize("line", [b'{"round": 7, "acc', b"\xff\xfe", b"[1]", b'{"accuracy": 1}'])
+FIGURES = '"epoch": 2'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"round": 7, "acc',
+        b"\xff\xfe",
+        b"[1]",
+        b'{"round": 7}',
+        b'{"round": 7, "accuracy": null, %s}' % FIGURES.encode(),
+        b'{"round": "7", "accuracy": 0.5, %s}' % FIGURES.encode(),
+        b'{"round": 7, "accuracy": NaN, %s}' % FIGURES.encode(),
+    ],
+)
 def test_figures_end_where_they_cannot_be_read(tmp_path, line):
     with (store(tmp_path, 0) / "metrics.jsonl").open("ab") as file:
         file.write(line + b"\n")
     (row,) = run_rows([tmp_path])
     assert (row["last_round"], row["final_accuracy"]) == (5, 0.5)
+
+
+@pytest.mark.parametrize("change", [{"experiment": None}, {"experiment": [1]}, {"environment": [1]}, {"label": 3}])
+def test_a_run_that_is_not_described_is_left_out(tmp_path, caplog, change):
+    store(tmp_path, 0)
+    path = store(tmp_path, 1) / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert [row["seed"] for row in run_rows([tmp_path])] == [0]
+    assert "does not describe a run; delete this directory" in caplog.text
+
+
+def test_figures_that_cannot_be_read_leave_the_run_out(tmp_path, caplog):
+    store(tmp_path, 0)
+    path = store(tmp_path, 1) / "metrics.jsonl"
+    path.unlink()
+    path.mkdir()
+    assert [row["seed"] for row in run_rows([tmp_path])] == [0]
+    assert "Cannot read" in caplog.text
+
+
+def test_places_that_overlap_name_a_run_once(tmp_path):
+    store(tmp_path / "runs", 0)
+    assert len(run_rows([tmp_path, tmp_path / "runs"])) == 1
 
 
 def test_csv_of_runs_and_curves(tmp_path):

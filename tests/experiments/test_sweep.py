@@ -17,7 +17,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
-from gossamer.experiments.work import Plan, StorageError, mark_failed, stop_if_storage_is_exhausted
+from gossamer.experiments.work import StorageError, WorkPlan, mark_failed, stop_if_storage_is_exhausted
 
 TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 
@@ -318,8 +318,8 @@ def test_a_claim_ends_with_its_process(tmp_path):
 
 
 def test_a_plan_travels_as_json(tmp_path):
-    plan = Plan(directory=tmp_path, experiments=grid(seed=[0, 1]), workers=2, data_dir=tmp_path, loggers=("wandb",))
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = WorkPlan(directory=tmp_path, experiments=grid(seed=[0, 1]), workers=2, data_dir=tmp_path, loggers=("wandb",))
+    assert WorkPlan.from_json(plan.to_json()) == plan
     assert "\n" not in plan.to_json()
 
 

@@ -86,12 +86,21 @@ def test_one_experiment_is_not_a_sweep(write):
         ("[[override]]\nwhen = {method = 'dsgd'}\nsett = {lr = 1}", "override 1: There is no key 'sett'; did you mean"),
         ("[[override]]\nwhen = 3\nset = {lr = 1}", "override 1: when must be a table"),
         ("[[override]]\nwhen = {method = 'dsgd'}\nset = {lr = 1}", "override 1 applies to no experiment"),
+        (f"lr = 1{'0' * 400}", "lr has 401 digits; give a number below 1e308"),
+        (f"nodes = {2**63}", "nodes must be at most 1,000,000, but it is 9,223,372,036,854,775,808"),
+        ('topology = "file:a\\u0000b"', "topology holds a null character"),
     ],
 )
 def test_mistakes_name_file_key_and_remedy(write, text, words):
     with pytest.raises(GossamerError) as caught:
         read_grid(write(text))
     assert words in str(caught.value)
+
+
+def test_what_is_given_wins_over_an_override(write):
+    path = write('method = "dsgd"\n[[override]]\nwhen = {method = "dsgd"}\nset = {lr = 0.3, rounds = 7, nodes = 4}\n')
+    experiment = read_experiment(path, lr=0.01, rounds=0, epochs=2.0)
+    assert (experiment.lr, experiment.rounds, experiment.epochs, experiment.nodes) == (0.01, 0, 2.0, 4)
 
 
 def test_overrides_are_advised_only_where_a_file_could_hold_one_and_it_would_help(write):
