@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gossamer.arguments import whole_number
 from gossamer.data.erasing import Erasing
 from gossamer.data.normalization import Normalization
 from gossamer.errors import GossamerError
@@ -36,7 +37,7 @@ class Augmentation:
     erasing: Erasing | None = None
 
     def __post_init__(self) -> None:
-        if self.padding < 0:
+        if whole_number(self.padding, "the padding of an augmentation", least=None) < 0:
             raise GossamerError(f"An augmentation pads with 0 or more pixels, not {self.padding}.")
 
     @property

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.arguments import whole_number
 from gossamer.errors import GossamerError
 
 
@@ -30,7 +31,7 @@ class NodeBatches:
     """
 
     def __init__(self, indices: Sequence[Tensor], batch_size: int, seed: int = 0) -> None:
-        if seed < 0:
+        if whole_number(seed, "the seed", least=None) < 0:
             raise GossamerError(f"A seed is a number 0 or above, not {seed}.")
         empty = [node for node, own in enumerate(indices) if len(own) == 0]
         if empty or not indices:
@@ -101,7 +102,7 @@ class NodeBatches:
 
 def rounds_per_epoch(sizes: Sequence[int], batch_size: int) -> int:
     """ceil(mean number of samples of a node / batch size)."""
-    if batch_size < 1:
+    if whole_number(batch_size, "the batch size", least=None) < 1:
         raise GossamerError(f"A batch holds at least one sample, not {batch_size}.")
     return -(-sum(sizes) // (len(sizes) * batch_size))
 

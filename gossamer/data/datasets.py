@@ -83,6 +83,11 @@ class Dataset:
         """
         from gossamer.data.split import NodeData
 
+        if not isinstance(recipe, Recipe):
+            raise GossamerError(
+                f"A dataset is split by a recipe that knows its number of nodes, not by {recipe!r}; write "
+                f"partition.iid(nodes=8), or partition.get('k-class:k=4', nodes=8)."
+            )
         return NodeData(self, recipe(self.train_targets, holdout=holdout))
 
     def __repr__(self) -> str:

@@ -1,11 +1,13 @@
 """Random erasing on a whole batch at once."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gossamer.arguments import is_finite_number
 from gossamer.errors import GossamerError
 
 ATTEMPTS = 10
@@ -30,8 +32,11 @@ class Erasing:
     draws = 3 + 2 * ATTEMPTS  # whether, row, column, and (share, ratio) of each attempt
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise GossamerError(f"Erasing happens with a probability p in [0, 1], not {self.p}.")
+        if not is_finite_number(self.p) or not 0 <= self.p <= 1:
+            raise GossamerError(f"Erasing happens with a probability p in [0, 1], not {self.p!r}.")
+        for name, pair in (("scale", self.scale), ("ratio", self.ratio)):
+            if not isinstance(pair, Sequence) or len(pair) != 2 or not all(map(is_finite_number, pair)):
+                raise GossamerError(f"Erasing needs two numbers as {name}, the least and the most, not {pair!r}.")
         if not 0 <= self.scale[0] <= self.scale[1] <= 1:
             raise GossamerError(
                 f"Erasing needs 0 <= scale[0] <= scale[1] <= 1 (shares of the image), not {self.scale}."

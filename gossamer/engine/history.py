@@ -33,6 +33,19 @@ class History:
             raise KeyError(f"no figure '{name}'; there are {', '.join(known)}")
         return [row.get(name) for row in self.rows]
 
+    def put(self, row: Row) -> None:
+        """Add a row, in the place of an earlier one of the same round; what it could not measure anew is kept.
+
+        >>> history = History([{"round": 10, "loss": 0.5, "train_loss": 0.4}])
+        >>> history.put({"round": 10, "loss": 0.5, "train_loss": None})
+        >>> history.rows
+        [{'round': 10, 'loss': 0.5, 'train_loss': 0.4}]
+        """
+        if self.rows and self.rows[-1]["round"] == row["round"]:
+            old = self.rows.pop()
+            row.update({name: value for name, value in old.items() if row.get(name) is None})
+        self.rows.append(row)
+
     @property
     def last(self) -> Row:
         """The newest row."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gossamer.arguments import is_finite_number, whole_number
 from gossamer.data import NodeData
 from gossamer.engine.step_sizes import Lr, step_size_of
 from gossamer.errors import GossamerError
@@ -35,7 +36,7 @@ def pace_of(
     rounds: int | None = None,
     evaluate_every: float | None = None,
 ) -> Pace:
-    """The pace of a run of `epochs` or `rounds`, evaluated every so many epochs (a tenth of the run by default).
+    """The pace of a run of `epochs` or `rounds`, evaluated every so many epochs (by default at most ten times).
 
     >>> from gossamer import data
     >>> digits = data.load("digits").split(data.partition.iid(nodes=4))
@@ -46,10 +47,15 @@ def pace_of(
     per_epoch = data.rounds_per_epoch(batch_size)
     if (epochs is None) == (rounds is None):
         raise GossamerError("Say how long the run is: give either epochs or rounds.")
-    total = rounds if rounds is not None else round(epochs * per_epoch)  # type: ignore[operator]
+    if rounds is not None:
+        total = whole_number(rounds, "the number of rounds", least=None)
+    elif is_finite_number(epochs):
+        total = round(epochs * per_epoch)
+    else:
+        raise GossamerError(f"epochs is {epochs!r}, but a run lasts a finite number of epochs above 0.")
     if total < 1:
         raise GossamerError(f"A run needs at least one round, but it has {total}.")
-    between = max(1, total // EVALUATIONS)
+    between = -(-total // EVALUATIONS)
     if evaluate_every is not None:
         between = interval(evaluate_every, per_epoch, "evaluate_every")
     return Pace(per_epoch, total, between, step_size_of(lr, per_epoch, total))
@@ -57,6 +63,6 @@ def pace_of(
 
 def interval(epochs: float, per_epoch: int, name: str) -> int:
     """The rounds of so many epochs, at least one; `name` is the setting that an error quotes."""
-    if not epochs > 0:
-        raise GossamerError(f"{name} is a number of epochs above 0, not {epochs:g}.")
+    if not is_finite_number(epochs) or epochs <= 0:
+        raise GossamerError(f"{name} is a finite number of epochs above 0, not {epochs!r}.")
     return max(1, round(epochs * per_epoch))

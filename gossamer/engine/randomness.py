@@ -1,9 +1,12 @@
 """Models that draw random numbers in their forward pass (Dropout).
 
 torch's CPU generator is one for the whole process. Such a model's nodes therefore take turns on one worker, and each
-node has a generator state of its own that is put in place before its turn: the result depends neither on the order of
-nodes nor on anything else that draws.
+node has a generator state of its own that is put in place for its turn: the result depends neither on the order of
+nodes nor on anything else that draws, and whoever draws afterwards finds the generator as it was.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -32,9 +35,27 @@ class NodeGenerators:
         self.states = [torch.Generator().manual_seed(int(s[0])).get_state() for s in streams]
 
     def enter(self, node: int) -> None:
-        """Put the node's state in place."""
+        """Put the node's state in place for good."""
         torch.set_rng_state(self.states[node])
 
-    def leave(self, node: int) -> None:
-        """Keep the node's state for its next turn."""
-        self.states[node] = torch.get_rng_state()
+    @contextmanager
+    def turn(self, node: int) -> Iterator[None]:
+        """The node's state is in place inside of the `with`; it is kept for the next turn, and what was there returns.
+
+        >>> outside = torch.get_rng_state()
+        >>> generators = NodeGenerators(seed=0, nodes=2)
+        >>> with generators.turn(1):
+        ...     first = torch.rand(1)
+        >>> with generators.turn(1):
+        ...     bool(first == torch.rand(1))
+        False
+        >>> torch.equal(outside, torch.get_rng_state())
+        True
+        """
+        outside = torch.get_rng_state()
+        self.enter(node)
+        try:
+            yield
+        finally:
+            self.states[node] = torch.get_rng_state()
+            torch.set_rng_state(outside)

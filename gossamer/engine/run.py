@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from gossamer import methods, topology
+from gossamer.arguments import is_finite_number
 from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
+from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.devices import device_of
 from gossamer.engine.history import History
 from gossamer.engine.identity import identity_of
@@ -23,7 +24,6 @@ from gossamer.engine.step_sizes import Lr
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.interrupts import deferred_interrupts
-from gossamer.methods import Method
 from gossamer.progress import progress_bar
 from gossamer.rows import Row
 from gossamer.topology import Topology
@@ -35,8 +35,8 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 class Run:
     """A finished run: what was measured, and every node's model.
 
-    The models compute what yours does, but in an `nn.Sequential` a max pool stands before the ReLU that preceded it
-    (under that ReLU's name): the same numbers for less work, and the same `state_dict`.
+    The models compute what yours does. Where yours is an `nn.Sequential`, a max pool stands before the ReLU that
+    preceded it (under that ReLU's name): the same numbers for less work, and the same `state_dict`.
 
     >>> from gossamer import data, models
     >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))
@@ -63,7 +63,7 @@ class Run:
 def simulate(
     model: ModelFactory | nn.Module,
     data: NodeData,
-    method: Method | str,
+    method: MethodChoice,
     graph: Topology | str,
     *,
     lr: Lr,
@@ -91,7 +91,7 @@ def simulate(
         A dataset dealt out to nodes: `dataset.split(recipe)`.
     method, graph
         Objects or names: `gossamer.MomentumTracking(beta=0.9)` or "momentum-tracking", `gossamer.topology.ring(8)` or
-        "ring".
+        "ring". A method's class stands for the method with its defaults.
     lr
         The step size: a number, a function of the round, or a schedule (`gossamer.engine.StepDecay`, `Cosine`,
         `WarmUp`).
@@ -104,11 +104,12 @@ def simulate(
     workers
         Threads that share the nodes; one per core by default. The result does not depend on it.
     evaluate_every
-        Epochs between evaluations; a tenth of the run by default. The start and the end are always evaluated.
+        Epochs between evaluations; by default there are at most ten. The start and the end are always evaluated.
     checkpoint, checkpoint_every
         A directory for checkpoints and the epochs between them (None: one a minute). A run that finds its own
         checkpoint there goes on from it, to the same bits as if it had never stopped. With a number as `lr`, a longer
-        run goes on from a shorter one.
+        run goes on from a shorter one. A run that starts from other weights is another run: give a function as `model`,
+        or make your module after `torch.manual_seed`.
     callbacks
         Functions that are called with the figures of each evaluation.
 
@@ -118,12 +119,13 @@ def simulate(
     >>> run.history["round"]
     [0, 1, 2]
     """
-    method = methods.get(method) if isinstance(method, str) else method
-    graph = topology.get(graph, data.nodes) if isinstance(graph, str) else graph
-    if weight_decay < 0 or (clip is not None and not clip > 0):
+    if not isinstance(data, NodeData):
         raise GossamerError(
-            f"weight_decay cannot be negative and clip must be above 0; they are {weight_decay}, {clip}."
+            f"The data of a run are dealt out to nodes, but these are a {type(data).__name__}; "
+            f"give dataset.split(gossamer.partition.iid(nodes=8))."
         )
+    method, graph = method_of(method), graph_of(graph, data.nodes)
+    _refuse_impossible(weight_decay, clip)
     with Workers(workers) as pool:
         pace = pace_of(data, batch_size, lr, epochs=epochs, rounds=rounds, evaluate_every=evaluate_every)
         settings = Settings(
@@ -144,6 +146,15 @@ def simulate(
             store = _Store(Path(checkpoint), between, identity_of(simulation, lr, pace))
         history = _train(simulation, pace, store, callbacks, progress)
     return Run(history, simulation.models.modules, simulation)
+
+
+def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
+    possible_clip = clip is None or clip == math.inf or (is_finite_number(clip) and clip > 0)
+    if not is_finite_number(weight_decay) or weight_decay < 0 or not possible_clip:
+        raise GossamerError(
+            f"weight_decay must be a finite number, 0 or above, and clip a number above 0; they are {weight_decay!r}, "
+            f"{clip!r}."
+        )
 
 
 class _Store:
@@ -190,7 +201,7 @@ def _train(
 
     def evaluate() -> None:
         row = simulation.measure(validate=simulation.round == total)
-        history.rows.append(row)
+        history.put(row)
         for callback in callbacks:
             callback(row)
 
@@ -198,6 +209,11 @@ def _train(
     with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance:
         if not history.rows:
             evaluate()
+        elif simulation.round == total and not _is_final(history.last, simulation):
+            # The checkpoint is from the midst of a longer run.
+            evaluate()
+            if store:
+                store.save(simulation, history)
         while simulation.round < total:
             r = simulation.round + 1
             due = pace.is_evaluated(r)
@@ -210,6 +226,12 @@ def _train(
             if interrupt.requested:
                 raise KeyboardInterrupt
     return history
+
+
+def _is_final(row: Row, simulation: Simulation) -> bool:
+    """Whether a row holds all that is measured at the end of a run, which is where the simulation stands."""
+    has_validation_set = len(simulation.data.validation[1]) > 0
+    return bool(row["round"] == simulation.round) and ("validation_accuracy" in row or not has_validation_set)
 
 
 def _progress(row: Row) -> str:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,7 @@ class Simulation:
         self._loss_weights = data.loss_weights(settings.node_weight)
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_norms = torch.zeros(data.nodes, dtype=torch.float64)
+        self._norms_are_known = False
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         self._together = self._form_for_groups()
@@ -101,6 +103,7 @@ class Simulation:
         with torch.no_grad():
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
+        self._norms_are_known = measured or self.settings.clip is not None
         self._meter.add(self._losses, samples, time.perf_counter() - began)
 
     def measure(self, validate: bool = False) -> Row:
@@ -119,7 +122,7 @@ class Simulation:
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),
             tracking_error=self._tracking_error(),
-            gradient_norm=float(self._gradient_norms.mean()) if self.round else None,
+            gradient_norm=float(self._gradient_norms.mean()) if self._norms_are_known else None,
             bytes_sent=bytes_per_node(self.method, self.topology, dim, width, self.round),
             samples_per_second=self._meter.samples_per_second,
             seconds=self._meter.seconds,
@@ -141,6 +144,7 @@ class Simulation:
     def load_state_dict(self, round: int, saved: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave after `round` rounds."""
         self.round = round
+        self._norms_are_known = False
         with torch.no_grad():
             self.models.x.copy_(saved["x"])
             self.models.load_buffers(saved["buffers"])
@@ -208,11 +212,8 @@ class Simulation:
         index = index.to(device)
         inputs, targets = pipeline.batch(self._inputs, index, draws), self._targets[index]
         self.models.grad[node].zero_()
-        if self._generators is not None:
-            self._generators.enter(node)
-        loss = functional.cross_entropy(self.models.modules[node](inputs), targets)
-        if self._generators is not None:
-            self._generators.leave(node)
+        with self._generators.turn(node) if self._generators else nullcontext():
+            loss = functional.cross_entropy(self.models.modules[node](inputs), targets)
         weight = float(self._loss_weights[node])
         torch.autograd.backward(loss if weight == 1.0 else weight * loss)
         self._losses[node] = loss.detach()

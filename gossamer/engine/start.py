@@ -2,11 +2,13 @@
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
+from gossamer.arguments import whole_number
 from gossamer.data import NodeData
 from gossamer.errors import GossamerError
 
@@ -17,10 +19,13 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
     """The model all nodes start from.
 
     A factory is called with (shape, classes) if it needs two arguments, else with none, and its random numbers come
-    from `seed` without disturbing torch's global generator. A module is copied.
+    from `seed` without disturbing torch's global generator. The module that is given, or that the factory gives, is
+    copied: it may be in use elsewhere.
     """
     if isinstance(model, nn.Module):
         return copy.deepcopy(model)
+    if not callable(model):
+        raise GossamerError(f"The model must be an nn.Module or a function that makes one, not {model!r}.")
     needed = [
         p
         for p in inspect.signature(model).parameters.values()
@@ -31,9 +36,20 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
             f"The model must be a function without arguments or one of (shape, classes), but it needs "
             f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]), _one_thread():
+        torch.manual_seed(whole_number(seed, "the seed", least=None))
         made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
     if not isinstance(made, nn.Module):
         raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
-    return made
+    return copy.deepcopy(made)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """torch's work inside is done by one thread: `nn.init.orthogonal_` gives other bits with two."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

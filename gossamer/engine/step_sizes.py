@@ -5,10 +5,12 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 from gossamer import specs
+from gossamer.arguments import is_finite_number
 from gossamer.errors import GossamerError, unknown
 
 
@@ -65,8 +67,12 @@ class StepDecay(StepSize):
 
     def __post_init__(self) -> None:
         _check(self.lr)
-        if not 0 < self.factor <= 1:
-            raise GossamerError(f"A step decay multiplies by a factor in (0, 1], not by {self.factor:g}; 0.1 is usual.")
+        if not isinstance(self.at_epochs, Collection) or not all(map(is_finite_number, self.at_epochs)):
+            raise GossamerError(
+                f"A step decay needs the epochs of its steps, as in at_epochs=(500, 750), not {self.at_epochs!r}."
+            )
+        if not is_finite_number(self.factor) or not 0 < self.factor <= 1:
+            raise GossamerError(f"A step decay multiplies by a factor in (0, 1], not by {self.factor!r}; 0.1 is usual.")
 
     def at(self, epoch: float, epochs: float) -> float:
         """lr * factor^(number of epochs in `at_epochs` that have passed)."""
@@ -106,10 +112,15 @@ class WarmUp(StepSize):
     start: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.epochs > 0 or not 0 <= self.start <= 1:
+        if not isinstance(self.then, StepSize):
+            raise GossamerError(
+                f"A warm-up leads to a schedule such as Constant(0.1), but what follows it is {self.then!r}."
+            )
+        numbers = is_finite_number(self.epochs) and is_finite_number(self.start)
+        if not numbers or not self.epochs > 0 or not 0 <= self.start <= 1:
             raise GossamerError(
                 f"A warm-up lasts more than 0 epochs and starts from a fraction in [0, 1] of the step size, but it has "
-                f"epochs={self.epochs:g} and start={self.start:g}."
+                f"epochs={self.epochs!r} and start={self.start!r}."
             )
 
     def at(self, epoch: float, epochs: float) -> float:
@@ -140,13 +151,30 @@ Lr = float | StepSize | Callable[[int], float]
 
 
 def step_size_of(lr: Lr, rounds_per_epoch: int, rounds: int) -> Callable[[int], float]:
-    """The step size as a function of the round, whatever way it was given."""
+    """The step size as a function of the round, whatever way it was given.
+
+    What a schedule or a function answers is checked when it is asked.
+    """
     if isinstance(lr, StepSize):
-        return lambda r: lr.at(r / rounds_per_epoch, rounds / rounds_per_epoch)
+        return lambda r: _checked(lr.at(r / rounds_per_epoch, rounds / rounds_per_epoch), r)
     if callable(lr):
-        return lr
+        return lambda r: _checked(lr(r), r)
     constant = Constant(lr)
     return lambda r: constant.lr
+
+
+def _checked(value: object, round: int) -> float:
+    """The answer for a round as a float: numpy's numbers and tensors of one number are as good as any."""
+    try:
+        number = float(value) if isinstance(value, SupportsFloat) and not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise GossamerError(
+            f"The step size of round {round} is {value!r}, but a step size must be a finite number, 0 or above; mend "
+            f"the function or the schedule given as lr."
+        )
+    return number
 
 
 def _check(lr: float) -> None:

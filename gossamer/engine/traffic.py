@@ -9,7 +9,7 @@ def bytes_per_node(method: Method, topology: Topology, dim: int, width: int, rou
 
     A method sends `facts.sends` vectors of `dim` numbers, `width` bytes each, over every edge in every round. An
     all-reduce counts as a ring all-reduce does: 2 (N - 1)/N vectors for each node; `facts.starts_with_all_reduce` adds
-    one to the first round.
+    one to the first round. What a method that overlaps sends in a round is mixed with the weights of the next.
     """
     vector = dim * width
     all_reduce = 2 * (topology.n - 1) / topology.n * vector
@@ -17,6 +17,8 @@ def bytes_per_node(method: Method, topology: Topology, dim: int, width: int, rou
         return rounds * all_reduce
     # Every entry of W beside a node's own is one message.
     edges = [(len(mixing.indices) - mixing.n) / mixing.n for mixing in topology.mixings]
+    if method.facts.overlaps:
+        edges = edges[1:] + edges[:1]
     whole, rest = divmod(rounds, topology.period)
     degrees = whole * sum(edges) + sum(edges[:rest])
     start = all_reduce if rounds and method.facts.starts_with_all_reduce else 0.0

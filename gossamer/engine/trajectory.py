@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.arguments import is_finite_number, whole_number
+from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.step_sizes import Lr, step_size_of
 from gossamer.errors import GossamerError
-from gossamer.methods import Method, State
+from gossamer.methods import State
 from gossamer.network import SimulatedNetwork
 from gossamer.problems.contract import Problem
 from gossamer.topology import Topology
@@ -48,8 +50,8 @@ class Trajectory:
 @torch.no_grad()
 def minimize(
     problem: Problem,
-    method: Method,
-    topology: Topology,
+    method: MethodChoice,
+    topology: Topology | str,
     *,
     lr: Lr,
     rounds: int,
@@ -61,6 +63,7 @@ def minimize(
 ) -> Trajectory:
     """Run `rounds` rounds of `method` from one common point and record |grad f(xbar)|^2.
 
+    Method and topology are objects or names, as in `simulate`.
     `lr` is a step size, a function of the round, or a schedule (`gossamer.engine.Cosine`), whose epochs are rounds
     here. The gradients are exact unless the problem is `noisy`. `on_round(r, x, state)` is called after every round.
 
@@ -71,12 +74,15 @@ def minimize(
     >>> bool(run.squared_gradients[-1] < 1e-20)
     True
     """
+    method, topology = method_of(method), graph_of(topology, problem.n)
     if topology.n != problem.n:
         raise GossamerError(
             f"The problem has {problem.n} nodes but the graph '{topology.name}' has {topology.n}; make them equal."
         )
-    if rounds < 1:
+    if whole_number(rounds, "the number of rounds", least=None) < 1:
         raise GossamerError(f"A run needs at least one round, but rounds is {rounds}.")
+    if not is_finite_number(weight_decay) or weight_decay < 0:
+        raise GossamerError(f"weight_decay must be a finite number, 0 or above, not {weight_decay!r}.")
     if x0 is not None and x0.shape != (problem.dim,):
         raise GossamerError(
             f"All nodes start from one point of {problem.dim} coordinates, but x0 has the shape {tuple(x0.shape)}."
@@ -84,7 +90,7 @@ def minimize(
     method.check(topology)
     step_size = step_size_of(lr, rounds_per_epoch=1, rounds=rounds)
     net = SimulatedNetwork(topology, dtype=problem.dtype)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(whole_number(seed, "the seed"))
     start = problem.start() if x0 is None else x0.to(problem.dtype)
     x = start.expand(problem.n, problem.dim).clone()
     grad = torch.empty_like(x)

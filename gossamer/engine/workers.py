@@ -12,6 +12,7 @@ from types import TracebackType
 
 import torch
 
+from gossamer.arguments import whole_number
 from gossamer.errors import GossamerError
 
 _M_TRIM_THRESHOLD = -1
@@ -23,7 +24,7 @@ class Workers:
     """A pool of worker threads. Use it in a `with` statement: torch's thread count is put back at the end."""
 
     def __init__(self, number: int | None = None) -> None:
-        if number is not None and number < 1:
+        if number is not None and whole_number(number, "the number of workers", least=None) < 1:
             raise GossamerError(
                 f"A run needs at least one worker, but workers is {number}; leave it out for one per core."
             )

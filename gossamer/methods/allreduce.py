@@ -9,7 +9,7 @@ from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
 from gossamer.methods.contract import Method
 from gossamer.methods.dsgd import MomentumState
 from gossamer.methods.facts import Facts
-from gossamer.methods.validation import check_fraction
+from gossamer.methods.validation import check_fraction, check_switch
 from gossamer.network.contract import Network
 
 
@@ -42,6 +42,7 @@ class AllReduceSGDm(Method):
 
     def __post_init__(self) -> None:
         check_fraction("All-reduce SGDm", "beta", self.beta)
+        check_switch("All-reduce SGDm", "nesterov", self.nesterov)
 
     def initial(self, x: Tensor, net: Network) -> MomentumState:
         """U = 0."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from gossamer.methods.arithmetic import Scalar, add_scaled_, decay_and_add_, subtract_scaled
 from gossamer.methods.contract import Method, State
 from gossamer.methods.facts import Facts
-from gossamer.methods.validation import check_fraction
+from gossamer.methods.validation import check_fraction, check_switch
 from gossamer.network.contract import Network
 
 
@@ -68,6 +68,7 @@ class DSGDm(Method):
 
     def __post_init__(self) -> None:
         check_fraction("DSGDm", "beta", self.beta)
+        check_switch("DSGDm", "nesterov", self.nesterov)
 
     def initial(self, x: Tensor, net: Network) -> MomentumState:
         """U = 0."""

@@ -1,4 +1,4 @@
-"""RelaySum: on a tree, relayed sums reach every node undiluted after as many rounds as they are edges away."""
+"""RelaySum: on a tree, relayed sums reach every node undiluted, those of its neighbours in the same round."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -9,7 +9,7 @@ from torch import Tensor
 from gossamer.methods.arithmetic import Scalar, add_scaled_, decay_and_add_, subtract_scaled
 from gossamer.methods.contract import Method, State
 from gossamer.methods.facts import Facts, Needs
-from gossamer.methods.validation import check_choice, check_fraction
+from gossamer.methods.validation import check_choice, check_fraction, check_switch
 from gossamer.network.contract import Network
 
 Fill = Literal["arrived", "own"]
@@ -27,13 +27,14 @@ class RelayState(State):
 
 @dataclass(frozen=True, eq=False)
 class RelaySum(Method):
-    """RelaySum (RelaySGD): every node averages the half steps of all nodes, each as old as it is far away.
+    """RelaySum (RelaySGD): every node averages the half steps of all nodes, the older the farther away.
 
     Xh = X - eta G
     m_{i->j} = xh_i + sum of last round's m_{k->i} over the neighbours k of i other than j
     n_{i->j} = 1 + the same sum of counts
     x_i <- (xh_i + sum_j m_{j->i}) / (1 + sum_j n_{j->i})
 
+    A neighbour's half step is of the same round, that of a node d edges away is d - 1 rounds old.
     Until the counts of all nodes have arrived, `fill="arrived"` divides by the count that has; `fill="own"` puts the
     node's own half step in the place of those that are missing. What arrives from afar is old, so even identical nodes
     do not follow plain SGD step by step.
@@ -102,6 +103,7 @@ class RelaySumM(Method):
 
     def __post_init__(self) -> None:
         check_fraction("RelaySumM", "beta", self.beta)
+        check_switch("RelaySumM", "nesterov", self.nesterov)
         check_choice("RelaySumM", "fill", self.fill, ("arrived", "own"))
 
     def initial(self, x: Tensor, net: Network) -> RelayMomentumState:

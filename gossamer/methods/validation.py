@@ -32,6 +32,12 @@ def check_choice(owner: str, name: str, value: str, choices: tuple[str, ...]) ->
         raise GossamerError(f"{owner} knows {name}={' and '.join(map(repr, choices))}, but {name} is {value!r}.")
 
 
+def check_switch(owner: str, name: str, value: object) -> None:
+    """Refuse what is not True or False: the word "false" would count as true."""
+    if not isinstance(value, bool):
+        raise GossamerError(f"{owner} needs True or False for {name}, but {name} is {value!r}.")
+
+
 def _check_number(owner: str, name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise GossamerError(f"{owner} needs a number for {name}, but {name} is {value!r}.")

@@ -91,14 +91,35 @@ def resumes(method: Method, setting: Setting) -> str | None:
 
 
 def takes_a_step_size_per_coordinate(method: Method, setting: Setting) -> str | None:
-    """A step size given as a tensor does what the same number does."""
+    """A step size given as a tensor does what the same number does, for each coordinate on its own."""
     as_number = setting.final(copy.deepcopy(method))
     as_tensor = setting.final(method, lr=lambda r: torch.full((setting.dim,), setting.lr(r), dtype=torch.float64))
-    return _differ("the step size as a tensor and as a number", as_tensor, as_number, 1e-10)
+    problem = _differ("the step size as a tensor and as a number", as_tensor, as_number, 1e-10)
+    return problem or _moves_a_coordinate_without_step_size(method, setting)
+
+
+def _moves_a_coordinate_without_step_size(method: Method, setting: Setting) -> str | None:
+    """The last coordinate has the step size 0: with equal starts it stays, whatever the others do."""
+    last = setting.dim - 1
+    others = torch.ones(setting.dim, dtype=torch.float64)
+    others[last] = 0.0
+    start, end = setting.start(), setting.final(copy.deepcopy(method), lr=lambda r: setting.lr(r) * others)
+    if problem := _differ("its start and its end", end[:, last], start[:, last], 1e-10):
+        return (
+            f"a coordinate whose step size is 0 moved: {problem}; use the tensor lr as it is, coordinate by "
+            f"coordinate, instead of one number for all"
+        )
+    # Not each of them: nodes that pull with equal force to both sides cancel exactly.
+    if torch.equal(end[:, :last], start[:, :last]):
+        return "no coordinate moved although only the last one has the step size 0"
+    return None
 
 
 def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
-    """The number of vectors sent over an edge in a round is the declared one; small counts may go along."""
+    """The vectors sent over an edge in a round, and the average that a first round may take, are as declared.
+
+    Small counts may go along with the vectors.
+    """
     sends = method.facts.sends
     log: list[Event] = []
     for r, _, _ in setting.simulate(method, wrap=lambda net: Watched(net, log)):
@@ -110,6 +131,12 @@ def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
             return f"it declares {sends} vectors over each edge, but round {r} sent {sent}"
         if sends != "all-reduce" and averages and r > 0:
             return f"round {r} asked for an average over all nodes, which only the first round may"
+        if sends != "all-reduce" and r == 0 and averages != int(method.facts.starts_with_all_reduce):
+            return (
+                f"its first round asked for {averages} averages over all nodes, but it declares "
+                f"starts_with_all_reduce={method.facts.starts_with_all_reduce}, which means "
+                f"{int(method.facts.starts_with_all_reduce)}"
+            )
         log.clear()
     return None
 

@@ -38,9 +38,14 @@ class Setting:
 
     @classmethod
     def of(cls, problem: Problem, topology: Topology) -> "Setting":
-        """The setting of a problem on a graph; gap and noise are those at the problem's start."""
+        """The setting of a problem on a static graph; gap and noise are those at the problem's start."""
         if topology.n != problem.n:
             raise GossamerError(f"The problem has {problem.n} nodes but the graph has {topology.n}; make them equal.")
+        if not topology.is_static:
+            raise GossamerError(
+                f"The theory speaks of one mixing matrix for all rounds, but '{topology.name}' changes from round to "
+                f"round, and its p belongs to a whole period; use a static graph such as ring."
+            )
         start = problem.start()
         gap = problem.loss(start) - problem.loss(problem.optimum())
         return cls(problem.n, topology.p, problem.smoothness, max(gap, 0.0), problem.noise(start))

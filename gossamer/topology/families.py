@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from gossamer import arguments
+from gossamer.arguments import node_count, whole_number
 from gossamer.errors import GossamerError
-from gossamer.topology import arguments
-from gossamer.topology.arguments import node_count, whole_number
 from gossamer.topology.csr import Ints
 from gossamer.topology.graph import Graph
 from gossamer.topology.random_graphs import connected_draw, random_pairing, rewired_lattice

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arguments import node_count
 from gossamer.errors import GossamerError
-from gossamer.topology.arguments import node_count
 from gossamer.topology.csr import Ints, frozen, row_pointers
 from gossamer.topology.distance import diameter, distances
 

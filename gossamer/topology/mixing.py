@@ -6,8 +6,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from gossamer.arguments import node_count
 from gossamer.errors import GossamerError
-from gossamer.topology.arguments import node_count
 from gossamer.topology.csr import Floats, Ints, frozen, row_numbers, row_pointers
 
 TOLERANCE = 1e-12
@@ -19,8 +19,8 @@ class Mixing:
     Built from entries W[receivers[k], senders[k]] = values[k] (entries given twice add up) and stored as compressed
     rows: the senders of node i, itself always included, are indices[indptr[i] : indptr[i+1]], ascending, with the
     weights in `values` at the same places. W may be directed (not symmetric). It must be doubly stochastic (rows and
-    columns sum to 1, to 1e-12: gossip then keeps the average) and non-negative unless `allow_negative`, which only
-    the fastest-mixing weights use.
+    columns sum to 1, to 1e-12 or what rounding does to very many entries: gossip then keeps the average) and
+    non-negative unless `allow_negative`, which only the fastest-mixing weights use.
 
     >>> pair = Mixing(2, [0, 0, 1, 1], [0, 1, 0, 1], [0.5, 0.5, 0.5, 0.5])
     >>> (pair @ np.array([1.0, 3.0])).tolist()
@@ -76,11 +76,13 @@ class Mixing:
             )
         for kind, places in (("Row", rows), ("Column", self.indices)):
             sums = np.bincount(places, weights=self.values, minlength=self.n)
-            worst = int(np.abs(sums - 1).argmax())
-            if abs(sums[worst] - 1) > TOLERANCE:
+            allowed = np.maximum(TOLERANCE, np.finfo(np.float64).eps * np.bincount(places, minlength=self.n))
+            worst = int((np.abs(sums - 1) / allowed).argmax())
+            if abs(sums[worst] - 1) > allowed[worst]:
                 raise GossamerError(
                     f"{kind} {worst} of the mixing matrix sums to {sums[worst]:.15g}, not to 1; gossip keeps the "
-                    f"average only if every row and every column sums to 1 (to {TOLERANCE:g}, in double precision)."
+                    f"average only if every row and every column sums to 1 (to {allowed[worst]:.2g}, in double "
+                    f"precision)."
                 )
 
     @classmethod

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from gossamer.arguments import node_count, whole_number
 from gossamer.errors import GossamerError
-from gossamer.topology.arguments import node_count, whole_number
 from gossamer.topology.csr import Ints
 from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import Mixing

@@ -162,6 +162,10 @@ def test_randomness_comes_from_the_given_generator_only():
     ("make", "words"),
     [
         (lambda: Augmentation(padding=-1), "0 or more pixels"),
+        (lambda: Augmentation(padding=1.5), "padding of an augmentation must be a whole number"),
+        (lambda: Erasing(p="1"), r"p in \[0, 1\], not '1'"),
+        (lambda: Erasing(scale=0.1), "two numbers as scale"),
+        (lambda: Erasing(ratio=(1.0,)), "two numbers as ratio"),
         (lambda: Augmentation(flip=True).move(torch.rand(2, 3), torch.rand(2, 3)), "without augmentation"),
         (lambda: Augmentation(erasing=Erasing()).erase(torch.rand(2, 3), torch.rand(2, 26)), "without erasing"),
         (lambda: Erasing(p=1.5), r"p in \[0, 1\]"),

@@ -110,7 +110,9 @@ def test_foreign_state_is_refused(state):
     ("make", "words"),
     [
         (lambda: NodeBatches(nodes(3), 0), "at least one sample, not 0"),
+        (lambda: NodeBatches(nodes(3), 2.5), "batch size must be a whole number"),
         (lambda: NodeBatches(nodes(3), 2, seed=-1), "0 or above"),
+        (lambda: NodeBatches(nodes(3), 2, seed=1.5), "seed must be a whole number"),
         (lambda: NodeBatches(nodes(3, 0), 2), "node 1 holds no samples"),
         (lambda: NodeBatches([], 2), "there are no nodes"),
     ],

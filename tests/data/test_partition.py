@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.data import partition
+from gossamer.data import load, partition
 from gossamer.data.partition import dirichlet, from_function, from_lists, iid, k_class, shards
 from gossamer.errors import GossamerError
 
@@ -163,6 +163,11 @@ def test_labels_may_have_gaps():
     assert sorted(result.label_counts.argmax(1).tolist()) == [0, 7]
 
 
+def test_a_function_may_give_its_lists_one_by_one():
+    halves = from_function(lambda labels, nodes, rng: (np.arange(len(labels))[k::2] for k in range(nodes)), nodes=2)
+    assert halves(TARGETS, holdout=0).sizes == [1000, 1000]
+
+
 def bad_function(answer):
     return from_function(lambda labels, nodes, rng: answer, nodes=2)
 
@@ -201,6 +206,17 @@ def bad_function(answer):
         (lambda: bad_function([[0]])(TARGETS), "gave 1 lists for 2 nodes"),
         (lambda: bad_function([[0], [1800]])(TARGETS), "0 to 1799"),
         (lambda: partition.get("k-clas", nodes=2), "did you mean 'k-class'"),
+        (lambda: iid(2.5), "number of nodes must be a whole number, not 2.5"),
+        (lambda: iid("4"), "number of nodes must be a whole number, not '4'"),
+        (lambda: iid(2, seed=1.5), "seed must be a whole number, not 1.5"),
+        (lambda: iid(2, equal_sizes="false"), "equal_sizes is True or False, not 'false'"),
+        (lambda: iid(2)(TARGETS, holdout="0.1"), "0 <= holdout < 1, not '0.1'"),
+        (lambda: k_class(4, 2.5), "classes of a node must be a whole number, not 2.5"),
+        (lambda: dirichlet(2, "1"), "alpha must be positive and finite, not '1'"),
+        (lambda: dirichlet(2, 1.0, min_size=2.5), "min_size of a node must be a whole number"),
+        (lambda: shards(2, per_node=1.5), "shards per node must be a whole number"),
+        (lambda: load("digits").split("k-class:k=4"), r"not by 'k-class:k=4'; write .*partition\.get"),
+        (lambda: load("digits").split(iid), "split by a recipe that knows its number of nodes"),
     ],
 )
 def test_bad_input_gets_a_sentence(make, words):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from gossamer import checkpoint_files, data
 from gossamer.engine import Cosine, StepSize, checkpoint
@@ -123,6 +124,117 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, changes, what):
         run_digits(checkpoint=tmp_path, **changes)
 
 
+class Nudge(nn.Module):
+    """Says of itself where it lies, as a careless module may."""
+
+    def extra_repr(self):
+        return repr(object())
+
+    def forward(self, x):
+        return x
+
+
+def layers(activation=nn.ReLU, rate=0.25, stride=1, shift=0.0, frozen=0.0):
+    """A small model; the changes keep the shapes of all that is trained."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 1, stride=stride),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        activation(),
+        nn.Dropout(rate),
+        Nudge(),
+    )
+    model.append(nn.BatchNorm1d(32)).append(nn.Linear(32, 10))
+    model[0].bias.requires_grad_(False).fill_(frozen)
+    model[-2].running_mean.add_(shift)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"activation": nn.Tanh}, "architecture"),
+        ({"rate": 0.5}, "architecture"),
+        ({"stride": 2}, "architecture"),
+        ({"shift": 1.0}, "start"),
+        ({"frozen": 1.0}, "start"),
+    ],
+)
+def test_another_model_with_the_same_parameters_is_refused(tmp_path, changes, what):
+    run_digits(model=layers, checkpoint=tmp_path, rounds=2, workers=1)
+    assert run_digits(model=layers, checkpoint=tmp_path, rounds=3, workers=2).simulation.round == 3
+    with pytest.raises(GossamerError, match=f"belongs to another run: its {what} is"):
+        run_digits(model=lambda: layers(**changes), checkpoint=tmp_path, rounds=4)
+
+
+def test_a_module_that_starts_elsewhere_is_another_run(tmp_path):
+    first, second = WithBatchNorm(), WithBatchNorm()
+    run_digits(model=first, checkpoint=tmp_path, rounds=2)
+    assert run_digits(model=first, checkpoint=tmp_path, rounds=3).simulation.round == 3
+    with pytest.raises(GossamerError, match="belongs to another run: its start is"):
+        run_digits(model=second, checkpoint=tmp_path, rounds=3)
+
+
+def test_a_start_does_not_depend_on_the_threads(tmp_path):
+    def factory():
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 400), nn.Linear(400, 10))
+        nn.init.orthogonal_(model[3].weight)
+        return model
+
+    threads = torch.get_num_threads()
+    try:
+        for rounds in (1, 2):
+            torch.set_num_threads(rounds)
+            assert run_digits(model=factory, checkpoint=tmp_path, rounds=rounds).simulation.round == rounds
+            assert torch.get_num_threads() == rounds
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("validated", [True, False], ids=["with validation set", "without"])
+def test_a_checkpoint_from_the_midst_of_a_longer_run_is_evaluated(tmp_path, validated):
+    full = digit_nodes().dataset
+    nodes = full.split(data.partition.iid(nodes=4), holdout=0.1 if validated else 0)
+
+    def stop(row):
+        if row["round"] == 8:
+            raise InterruptedError
+
+    def figures(run):
+        unknown = ("seconds", "samples_per_second", "train_loss", "gradient_norm")
+        return {k: v for k, v in run.history.last.items() if k not in unknown}
+
+    settings = {"data": nodes, "evaluate_every": 4 / nodes.rounds_per_epoch(16)}
+    often = {"checkpoint": tmp_path, "checkpoint_every": 1e-9}
+    with pytest.raises(InterruptedError):
+        run_digits(rounds=20, callbacks=[stop], **settings, **often)
+    seen = []
+    shorter = run_digits(rounds=7, callbacks=[seen.append], **settings, **often)
+    assert shorter.history["round"] == [0, 4, 7]
+    assert shorter.history.last["gradient_norm"] is None
+    assert shorter.history.last["train_loss"] > 0
+    assert seen == [shorter.history.last]
+    assert figures(shorter) == figures(run_digits(rounds=7, **settings))
+    assert run_digits(rounds=7, callbacks=[seen.append], **settings, **often).history.rows == shorter.history.rows
+    assert len(seen) == 1
+
+
+def test_a_row_of_the_last_round_is_completed(tmp_path):
+    every = {"evaluate_every": 2 / digit_nodes().rounds_per_epoch(16), "checkpoint": tmp_path}
+
+    def stop(row):
+        if row["round"] == 6:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run_digits(rounds=20, callbacks=[stop], checkpoint_every=every["evaluate_every"], **every)
+    run = run_digits(rounds=4, **every)
+    whole = run_digits(rounds=4, evaluate_every=every["evaluate_every"])
+    assert run.history["round"] == [0, 2, 4]
+    for name in ("validation_accuracy", "train_loss", "gradient_norm", "loss"):
+        assert run.history.last[name] == whole.history.last[name]
+
+
 def test_an_unwritable_directory_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(GossamerError, match="Cannot write"):
@@ -200,10 +312,13 @@ def test_other_data_of_the_same_name_are_refused(tmp_path):
         run_digits(data=nodes(1), checkpoint=tmp_path)
 
 
+NEWER = ("data", "step_sizes", "architecture", "start")
+
+
 def test_a_checkpoint_that_says_less_of_its_run_is_continued(tmp_path):
     run_digits(rounds=5, checkpoint=tmp_path)
     for round in checkpoint_files.rounds_in(tmp_path):
         saved = checkpoint_files.read(checkpoint_files.path_of(tmp_path, round))
-        settings = {k: v for k, v in saved["settings"].items() if k not in ("data", "step_sizes")}
+        settings = {k: v for k, v in saved["settings"].items() if k not in NEWER}
         checkpoint_files.write(tmp_path, round, settings, saved["content"])
     assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))

@@ -84,15 +84,16 @@ def test_one_seed_one_result():
     assert not same_bits(run_digits(seed=3), run_digits(seed=4))
 
 
-def test_the_global_generator_is_left_alone():
-    state = torch.get_rng_state()
-    run_digits()
-    assert torch.equal(state, torch.get_rng_state())
-
-
 class WithDropout(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10))
+
+
+@pytest.mark.parametrize("model", [models.SmallCNN, WithDropout])
+def test_the_global_generator_is_left_alone(model):
+    state = torch.get_rng_state()
+    run_digits(model=model)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_dropout_has_a_generator_for_each_node(caplog):
@@ -126,6 +127,17 @@ def test_a_module_is_copied_and_a_function_is_called():
     assert all(torch.equal(a, b) for a, b in zip(kept, module.parameters(), strict=True))
     run = run_digits(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
     assert run.simulation.models.layout.dim == 650
+
+
+def test_a_module_that_a_function_gives_again_is_not_trained():
+    module = WithBatchNorm()
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    assert same_bits(run_digits(model=lambda: module), run_digits(model=lambda: module))
+    assert all(torch.equal(value, kept[name]) for name, value in module.state_dict().items())
+
+
+def test_a_methods_class_is_the_method_with_its_defaults():
+    assert same_bits(run_digits(method=MomentumTracking), run_digits())
 
 
 def test_unequal_sizes_and_weights_by_size():
@@ -185,6 +197,11 @@ def test_without_a_test_set_its_figures_are_none(nodes):
     json.dumps(seen, allow_nan=False)
 
 
+class Demanding(MomentumTracking):
+    def __init__(self, beta):
+        super().__init__(beta)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -206,6 +223,32 @@ def test_without_a_test_set_its_figures_are_none(nodes):
         ({"model": lambda: 3}, "not an nn.Module"),
         ({"model": lambda a, b, c: None}, "wrap it"),
         ({"workers": 0}, "at least one worker"),
+        ({"rounds": 2.5}, "number of rounds must be a whole number, not 2.5"),
+        ({"rounds": "3"}, "number of rounds must be a whole number, not '3'"),
+        ({"rounds": None, "epochs": math.nan}, "epochs is nan"),
+        ({"rounds": None, "epochs": math.inf}, "epochs is inf"),
+        ({"rounds": None, "epochs": "1"}, "epochs is '1'"),
+        ({"evaluate_every": math.inf}, "evaluate_every is a finite number of epochs"),
+        ({"evaluate_every": "1"}, "evaluate_every is a finite number of epochs"),
+        ({"checkpoint": "unused", "checkpoint_every": math.inf}, "checkpoint_every is a finite number of epochs"),
+        ({"batch_size": 2.5}, "batch size must be a whole number"),
+        ({"workers": 1.5}, "number of workers must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": -1}, "seed is a number 0 or above"),
+        ({"weight_decay": math.nan}, "weight_decay must be a finite number"),
+        ({"weight_decay": math.inf}, "weight_decay must be a finite number"),
+        ({"weight_decay": "0.1"}, "weight_decay must be a finite number"),
+        ({"clip": math.nan}, "clip"),
+        ({"lr": lambda r: -1.0 if r == 3 else 0.1}, r"step size of round 3 is -1\.0"),
+        ({"lr": lambda r: math.nan}, "step size of round 0 is nan"),
+        ({"lr": lambda r: "fast"}, "step size of round 0 is 'fast'"),
+        ({"lr": lambda r: torch.ones(2)}, "step size of round 0 is tensor"),
+        ({"method": Demanding}, "Demanding cannot be made without arguments"),
+        ({"method": 3}, "A method is a gossamer.Method or a name"),
+        ({"graph": topology.Graph(4, [(0, 1), (1, 2), (2, 3)])}, "not with which weights; give .*on_graph"),
+        ({"graph": 4}, "a gossamer.topology.Topology or a name such as 'ring', not 4"),
+        ({"data": digit_nodes().dataset}, r"these are a Dataset; give dataset\.split"),
+        ({"model": 3}, "an nn.Module or a function that makes one, not 3"),
     ],
 )
 def test_bad_input_gets_a_sentence(changes, sentence):

@@ -1,8 +1,10 @@
 import math
 
+import numpy as np
 import pytest
+import torch
 
-from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, WarmUp, step_size_of
+from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, StepSize, WarmUp, step_size_of
 from gossamer.errors import GossamerError
 
 
@@ -44,3 +46,26 @@ def test_impossible_schedules_are_refused():
         StepDecay(0.1, at_epochs=(1,), factor=2)
     with pytest.raises(GossamerError, match="warm-up"):
         WarmUp(Constant(0.1), epochs=0)
+    with pytest.raises(GossamerError, match="warm-up lasts"):
+        WarmUp(Constant(0.1), epochs="2")
+    with pytest.raises(GossamerError, match="leads to a schedule such as"):
+        WarmUp(0.1, epochs=2)
+    for at_epochs in (1, "12", (1, math.nan), ("1",)):
+        with pytest.raises(GossamerError, match=r"as in at_epochs=\(500, 750\)"):
+            StepDecay(0.1, at_epochs=at_epochs)
+
+
+class Sinking(StepSize):
+    def at(self, epoch, epochs):
+        return 0.1 - epoch
+
+
+def test_what_a_schedule_or_a_function_answers_is_checked():
+    step = step_size_of(Sinking(), rounds_per_epoch=10, rounds=100)
+    assert step(0) == 0.1
+    with pytest.raises(GossamerError, match=r"step size of round 2 is -0\.1"):
+        step(2)
+    for value in (np.float32(0.5), torch.tensor(0.5), 0.5):
+        number = step_size_of(lambda r, value=value: value, 10, 100)(0)
+        assert type(number) is float
+        assert number == 0.5

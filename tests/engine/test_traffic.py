@@ -1,8 +1,10 @@
 import pytest
+import torch
 
 from gossamer import methods, topology
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.methods.facts import Facts
+from gossamer.network import SimulatedNetwork
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,30 @@ def test_the_start_counts_as_the_facts_say():
     for name in ("momentum-tracking", "gradient-tracking"):
         assert sent(methods.get(name)) - sent(methods.get(name, init="zero")) == mean
         assert sent(methods.get(name), rounds=0) == 0
+
+
+class Counting:
+    """A network that counts the bytes of the messages that leave, the mean over the nodes."""
+
+    def __init__(self, graph):
+        self.graph, self.net, self.sent = graph, SimulatedNetwork(graph), 0.0
+        self.n = graph.n
+
+    def mix(self, *vectors, round, out=None):
+        mixing = self.graph.at(round)
+        degree = sum(len(mixing.receivers(i)) for i in range(self.n)) / self.n
+        self.sent += degree * sum(4 * v.shape[-1] for v in vectors)
+        return self.net.mix(*vectors, round=round, out=out)
+
+
+@pytest.mark.parametrize("method", ["dsgd", "gtadam", "momentum-tracking:init=zero"])
+def test_a_schedules_bytes_are_those_of_the_messages_that_have_left(method):
+    graph = topology.in_turn([topology.ring(6), topology.complete(6), topology.chain(6)])
+    rule, net, x = methods.get(method), Counting(graph), torch.zeros(6, 10)
+    state = rule.initial(x, net)
+    for r in range(7):
+        rule.step(state, x, torch.ones(6, 10), 0.1, net, r)
+        assert bytes_per_node(rule, graph, dim=10, width=4, rounds=r + 1) == pytest.approx(net.sent)
 
 
 @pytest.mark.parametrize("name", ["ring", "star", "complete", "one-peer-exponential", "balanced-tree"])

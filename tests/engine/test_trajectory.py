@@ -115,6 +115,12 @@ def test_tail_mean_is_over_the_last_quarter():
     [
         ({"topology": topology.ring(5)}, "4 nodes but the graph 'ring' has 5"),
         ({"rounds": 0}, "at least one round"),
+        ({"rounds": 2.5}, "number of rounds must be a whole number"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"weight_decay": math.nan}, "weight_decay must be a finite number"),
+        ({"lr": lambda r: -1.0}, "step size of round 0 is -1.0"),
+        ({"method": 3}, "A method is"),
+        ({"topology": topology.Graph(4, [(0, 1)])}, "not with which weights"),
         ({"lr": -0.1}, "step size is -0.1"),
         ({"lr": math.inf}, "step size is inf"),
         ({"lr": math.nan}, "step size is nan"),

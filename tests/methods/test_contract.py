@@ -210,6 +210,9 @@ class TestHyperparameters:
         [
             ("qg-dsgdm", {"mu": 1.0}, "QG-DSGDm needs 0 <= mu < 1, but mu is 1"),
             ("qg-dsgdm", {"mu": "half"}, "QG-DSGDm needs a number for mu, but mu is 'half'"),
+            ("dsgdm", {"nesterov": "false"}, "DSGDm needs True or False for nesterov, but nesterov is 'false'"),
+            ("relaysum-m", {"nesterov": 1}, "RelaySumM needs True or False for nesterov, but nesterov is 1"),
+            ("all-reduce-sgdm", {"nesterov": None}, "All-reduce SGDm needs True or False for nesterov"),
             ("gtadam", {"b1": 1.0}, "GTAdam needs 0 <= b1 < 1, but b1 is 1"),
             ("gtadam", {"b2": -1.0}, "GTAdam needs 0 <= b2 < 1, but b2 is -1"),
             ("gtadam", {"eps": 0.0}, "GTAdam needs eps > 0, but eps is 0; leave it out"),

@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gossamer import methods, topology
+from gossamer.network import SimulatedNetwork
 from gossamer.testing.trajectories import Task, distance, library_run, reference_run
 
 ROUNDS = 12
@@ -82,3 +84,17 @@ def test_a_step_size_of_zero_throughout_leaves_equal_nodes_where_they_are(method
 
 def test_all_methods_are_here() -> None:
     assert set(ALL) == {name for name in methods.names() if methods.find(name).__module__.startswith("gossamer.")}
+
+
+def test_relayed_half_steps_are_one_round_younger_than_they_are_far_away():
+    graph, relaysum = topology.chain(5), methods.RelaySum()
+    net = SimulatedNetwork(graph, torch.float64)
+    draws = torch.randn(ROUNDS, 5, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.zeros(5, 1, dtype=torch.float64)
+    state, halves = relaysum.initial(x, net), []
+    for r, grad in enumerate(draws):
+        halves.append(x - 0.1 * grad)
+        relaysum.step(state, x, grad.clone(), 0.1, net, r)
+    for i in range(5):
+        arrived = [halves[-1 - max(0, abs(i - j) - 1)][j] for j in range(5)]
+        assert torch.allclose(x[i], torch.stack(arrived).mean(0), rtol=0, atol=1e-13)

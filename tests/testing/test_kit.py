@@ -9,7 +9,7 @@ import torch
 
 from gossamer import GossamerError, methods, topology
 from gossamer.methods import BUILT_IN, DSGD, DSGDm, Facts, Method, MomentumTracking, Needs, State
-from gossamer.network import Ready
+from gossamer.network import Pending, Ready
 from gossamer.testing import ConformanceError, Report, Row, Setting, check_method, kit_graphs
 from gossamer.testing.properties import CONTRACT, PROMISES
 from gossamer.testing.threads import run_in_threads
@@ -387,6 +387,37 @@ class TestBrokenContract:
 
         assert list(failures(Broken)) == ["resumes"]
 
+    def test_numbers_in_a_state_are_saved_too(self):
+        @dataclass
+        class Adam(State):
+            v: torch.Tensor
+            mixed: Pending
+            t: int = 0
+            decay: float = 1.0
+
+        class Biased(Correct):
+            """Divides by a bias correction that counts its own rounds, and mixes in the next round."""
+
+            def initial(self, x, net):
+                return Adam(torch.zeros_like(x), Ready(x.clone()))
+
+            def step(self, state, x, grad, lr, net, round):
+                state.t, state.decay = state.t + 1, 0.9 * state.decay
+                state.v.mul_(0.9).add_(grad, alpha=0.1)
+                (mixed,) = state.mixed.wait()
+                x.copy_(mixed - lr * state.v / (1 - 0.9**state.t) - lr * state.decay * grad)
+                state.mixed = net.mix(x, round=round + 1)
+
+        assert check_method(Biased).failures == ()
+
+        class Forgetful(Biased):
+            def initial(self, x, net):
+                state = super().initial(x, net)
+                state.load = lambda saved: Adam.load(state, {**saved, "t": 0})
+                return state
+
+        assert list(failures(Forgetful)) == ["resumes"]
+
     def test_a_state_in_self_is_named_as_the_cause(self):
         class Broken(Correct):
             u = 0.0
@@ -424,6 +455,24 @@ class TestBrokenContract:
         assert list(broken) == ["takes a step size per coordinate"]
         assert "the step size as a tensor and as a number differ by" in broken["takes a step size per coordinate"]
 
+    def test_one_step_size_is_taken_for_all_coordinates(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad, float(torch.as_tensor(lr, dtype=torch.float64).max()), net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["takes a step size per coordinate"]
+        assert "a coordinate whose step size is 0 moved" in broken["takes a step size per coordinate"]
+
+    def test_one_step_size_of_zero_stops_all_coordinates(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, grad, float(torch.as_tensor(lr, dtype=torch.float64).min()), net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["takes a step size per coordinate"]
+        assert "no coordinate moved although only the last one" in broken["takes a step size per coordinate"]
+
     def test_more_is_sent_than_declared(self):
         class Broken(Correct):
             def step(self, state, x, grad, lr, net, round):
@@ -433,8 +482,27 @@ class TestBrokenContract:
         assert list(broken) == ["sends what it declares"]
         assert "it declares 1 vectors over each edge, but round 0 sent 2" in broken["sends what it declares"]
 
+    @pytest.mark.parametrize(("declared", "averages"), [(False, 1), (True, 0), (True, 2)])
+    def test_the_average_of_the_first_round_is_as_declared(self, declared, averages):
+        class Broken(Correct):
+            facts = Facts(title="Broken", sends=1, starts_with_all_reduce=declared)
+
+            def step(self, state, x, grad, lr, net, round):
+                for _ in range(averages if round == 0 else 0):
+                    net.average(grad)
+                super().step(state, x, grad, lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["sends what it declares"]
+        assert broken["sends what it declares"].endswith(
+            f"its first round asked for {averages} averages over all nodes, but it declares "
+            f"starts_with_all_reduce={declared}, which means {int(declared)}"
+        )
+
     def test_an_average_in_every_round_is_not_a_message_to_neighbours(self):
         class Broken(Correct):
+            facts = Facts(title="Broken", sends=1, starts_with_all_reduce=True)
+
             def step(self, state, x, grad, lr, net, round):
                 super().step(state, x, net.average(grad), lr, net, round)
 

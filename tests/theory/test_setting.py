@@ -31,6 +31,14 @@ def test_problem_and_graph_must_have_the_same_nodes():
         Setting.of(Quadratic.synthetic(nodes=3), topology.ring(4))
 
 
+@pytest.mark.parametrize("name", ["one-peer-exponential", "random-matchings"])
+def test_the_p_of_a_period_is_not_taken_for_that_of_a_round(name):
+    with pytest.raises(
+        GossamerError, match=f"'{name}' changes from round to round, and its p belongs to a whole period"
+    ):
+        Setting.of(Quadratic.synthetic(nodes=8), topology.get(name, 8))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -78,6 +78,20 @@ def test_rounding_is_forgiven():
     assert Mixing.from_dense(THIRDS + 1e-14 * np.array([1, -1, 0])).n == 3
 
 
+def test_what_rounding_does_to_many_entries_is_forgiven():
+    nodes = 100_000
+    hub = Mixing(
+        nodes,
+        np.concatenate([np.zeros(nodes, int), np.arange(1, nodes), np.arange(1, nodes)]),
+        np.concatenate([np.arange(nodes), np.zeros(nodes - 1, int), np.arange(1, nodes)]),
+        np.concatenate([np.full(nodes, 1 / nodes), np.full(nodes - 1, 1 / nodes), np.full(nodes - 1, 1 - 1 / nodes)]),
+    )
+    assert hub.n == nodes
+    assert abs(np.bincount(np.zeros(nodes, int), weights=hub.values[:nodes])[0] - 1) > 1e-12
+    with pytest.raises(GossamerError, match=r"Row 1 of the mixing matrix sums to 1\.000000"):
+        Mixing(nodes, [0, 1, *range(1, nodes)], [0, 1, *range(1, nodes)], [1.0, 1e-11, *[1.0] * (nodes - 1)])
+
+
 def test_bad_entries():
     with pytest.raises(GossamerError, match="outside of its 2 nodes"):
         Mixing(2, [0, 2], [0, 1], [1.0, 1.0])

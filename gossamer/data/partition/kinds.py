@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gossamer.arguments import is_finite_number, whole_number
 from gossamer.data.partition.recipe import DrawnRecipe, Indices, Labels
 from gossamer.errors import GossamerError
 
@@ -49,6 +50,10 @@ class k_class(DrawnRecipe):
     k: int
     seed: int = 0
     equal_sizes: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number(self.k, "the number k of classes of a node", least=None)
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Draw the holders, then cut each class."""
@@ -105,9 +110,9 @@ class dirichlet(DrawnRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.alpha < math.inf:
-            raise GossamerError(f"Dirichlet's alpha must be positive and finite, not {self.alpha}.")
-        if self.min_size < 1:
+        if not is_finite_number(self.alpha) or not self.alpha > 0:
+            raise GossamerError(f"Dirichlet's alpha must be positive and finite, not {self.alpha!r}.")
+        if whole_number(self.min_size, "the min_size of a node", least=None) < 1:
             raise GossamerError(f"min_size must be at least 1, because no node may be empty, not {self.min_size}.")
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
@@ -158,7 +163,7 @@ class shards(DrawnRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.per_node < 1:
+        if whole_number(self.per_node, "the number of shards per node", least=None) < 1:
             raise GossamerError(f"Every node needs at least one shard, not per_node={self.per_node}.")
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:

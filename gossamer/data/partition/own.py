@@ -1,6 +1,6 @@
 """A division of the user's own, by lists or by a function."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,14 +59,14 @@ class from_function(DrawnRecipe):
             [0, 9, 0, 9]])
     """
 
-    function: Callable[[Labels, int, np.random.Generator], Sequence[IndexList]] = field(repr=False)
+    function: Callable[[Labels, int, np.random.Generator], Iterable[IndexList]] = field(repr=False)
     nodes: int
     seed: int = 0
     equal_sizes: bool = False
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Call the function and check its answer."""
-        lists = self.function(labels, self.nodes, rng)
+        lists = list(self.function(labels, self.nodes, rng))
         if len(lists) != self.nodes:
             raise GossamerError(
                 f"The partition function gave {len(lists)} lists for {self.nodes} nodes: give one per node."

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.arguments import is_finite_number, whole_number
 from gossamer.data.partition.result import Partition
 from gossamer.errors import GossamerError
 
@@ -30,10 +31,12 @@ class Recipe(ABC):
     equal_sizes: bool
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
+        if whole_number(self.nodes, "the number of nodes", least=None) < 1:
             raise GossamerError(f"A partition needs at least one node, not {self.nodes}.")
-        if self.seed < 0:
+        if whole_number(self.seed, "a partition's seed", least=None) < 0:
             raise GossamerError(f"A partition's seed is a number 0 or above, not {self.seed}.")
+        if not isinstance(self.equal_sizes, bool):
+            raise GossamerError(f"A partition's equal_sizes is True or False, not {self.equal_sizes!r}.")
 
     @abstractmethod
     def divide(self, labels: Labels, holdout: float) -> tuple[Sequence[Indices], Indices]:
@@ -42,9 +45,9 @@ class Recipe(ABC):
     def __call__(self, targets: Tensor | Sequence[int] | Labels, holdout: float = 0.1) -> Partition:
         """Keep round(holdout * n) samples for validation (every class in proportion) and distribute the rest."""
         labels = as_labels(targets)
-        if not 0 <= holdout < 1:
+        if not is_finite_number(holdout) or not 0 <= holdout < 1:
             raise GossamerError(
-                f"holdout is the share of samples kept for validation, 0 <= holdout < 1, not {holdout}."
+                f"holdout is the share of samples kept for validation, 0 <= holdout < 1, not {holdout!r}."
             )
         own, validation = self.divide(labels, holdout)
         refuse_empty(own)

@@ -2,22 +2,33 @@
 
 import math
 import operator
-from typing import SupportsFloat, SupportsIndex
+from numbers import Real
+from typing import SupportsFloat, SupportsIndex, TypeGuard
 
 from gossamer.errors import GossamerError
 
 
-def whole_number(value: object, what: str, least: int = 0) -> int:
-    """`value` as an int, at least `least`.
+def whole_number(value: object, what: str, least: int | None = 0) -> int:
+    """`value` as an int, at least `least` (None: any).
 
     >>> whole_number(8, "the number of nodes", least=1)
     8
     """
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = operator.index(value)
-        if number >= least:
+        if least is None or number >= least:
             return number
-    raise GossamerError(f"{what[0].upper()}{what[1:]} must be a whole number of at least {least}, not {value!r}.")
+    bound = "" if least is None else f" of at least {least}"
+    raise GossamerError(f"{what[0].upper()}{what[1:]} must be a whole number{bound}, not {value!r}.")
+
+
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a number, and neither infinite nor nan.
+
+    >>> is_finite_number(0.5), is_finite_number("0.5"), is_finite_number(math.nan)
+    (True, False, False)
+    """
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
 def node_count(n: object) -> int:
