@@ -6,20 +6,30 @@ damaged file is noticed.
 
 import hashlib
 import io
+import pickle
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
 from gossamer.errors import GossamerError
-from gossamer.files import replacing
+from gossamer.files import cannot_write, replacing
+from gossamer.plain_values import plain
 
 _NAME = re.compile(r"round-(\d{9})\.ckpt")
+_UNFINISHED = re.compile(r"\.round-\d{9}\.ckpt\.[0-9a-f]+\.tmp")
 _DIGEST = 32
 
-UNREADABLE = (OSError, RuntimeError, ValueError)
-"""What reading a damaged file raises."""
+
+class Damaged(ValueError):
+    """The content of a checkpoint does not match its digest: it was cut, or changed after it was written."""
+
+
+UNREADABLE = (Damaged,)
+"""What reading a damaged file raises. A file that only cannot be read now or here raises a `GossamerError`."""
 
 
 def path_of(directory: Path, round: int) -> Path:
@@ -29,16 +39,22 @@ def path_of(directory: Path, round: int) -> Path:
 
 def rounds_in(directory: Path) -> list[int]:
     """The rounds whose checkpoints lie in `directory`, ascending."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(m[1]) for path in directory.iterdir() if (m := _NAME.fullmatch(path.name)))
+    return sorted(int(m[1]) for name in _names_in(directory) if (m := _NAME.fullmatch(name)))
 
 
 def write(directory: Path, round: int, settings: dict[str, Any], content: dict[str, Any]) -> Path:
-    """Write the checkpoint of `round`."""
+    """Write the checkpoint of `round`. NumPy's numbers become Python's; what `read` would refuse is refused here."""
     path = path_of(directory, round)
+    saved = {"round": round, "settings": plain(settings, "settings"), "content": plain(content)}
     with replacing(path) as temporary:
-        torch.save({"round": round, "settings": settings, "content": content}, temporary)
+        try:
+            with temporary.open("wb") as file:
+                torch.save(saved, file)
+        except RuntimeError as error:
+            # torch says nothing of why a file could not be written, but was told so by the file.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
         with temporary.open("rb") as file:
             digest, _ = _digests(file, temporary.stat().st_size)
         with temporary.open("ab") as file:
@@ -47,14 +63,37 @@ def write(directory: Path, round: int, settings: dict[str, Any], content: dict[s
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The round, settings and content of a checkpoint; raises one of `UNREADABLE` if it is damaged."""
-    with path.open("rb") as file:
+    """The round, settings and content of a checkpoint, on the CPU; raises one of `UNREADABLE` if it is damaged."""
+    with _readable(path), path.open("rb") as file:
         return _checked(file, path.stat().st_size)
+
+
+def to_bytes(path: Path) -> bytes:
+    """A file as it is, for another node."""
+    with _readable(path):
+        return path.read_bytes()
 
 
 def from_bytes(data: bytes) -> dict[str, Any]:
     """What `read` gives, from the bytes of a file."""
-    return _checked(io.BytesIO(data), len(data))
+    with _readable("that another node has sent"):
+        return _checked(io.BytesIO(data), len(data))
+
+
+def set_aside(path: Path) -> Path:
+    """Take a damaged file out of the way, under another name."""
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        return path.replace(aside)
+    except OSError as error:
+        raise cannot_write(aside, error) from error
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a process left that was killed while it wrote. Nobody else may be writing here."""
+    for name in _names_in(directory):
+        if _UNFINISHED.fullmatch(name):
+            (directory / name).unlink(missing_ok=True)
 
 
 def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
@@ -68,12 +107,47 @@ def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> 
         )
 
 
+def _names_in(directory: Path) -> list[str]:
+    """The names of the files there; a directory that cannot be looked into is not taken for an empty one."""
+    try:
+        return [path.name for path in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise GossamerError(
+            f"Cannot look for checkpoints in {directory}: {error.strerror or error}; make it readable and start again."
+        ) from error
+
+
+@contextmanager
+def _readable(path: Path | str) -> Iterator[None]:
+    """Sentences for a checkpoint that is not damaged and yet cannot be read."""
+    try:
+        yield
+    except pickle.UnpicklingError as error:
+        raise GossamerError(
+            f"The checkpoint {path} holds an object that is more than tensors, numbers and words, and is not read "
+            f"because that could run code ({_first_line(error)}); move it away, or allow the object with "
+            f"torch.serialization.add_safe_globals if you know where it comes from."
+        ) from error
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or _first_line(error)
+        raise GossamerError(
+            f"Cannot read the checkpoint {path}: {reason}; it is left as it is: make it readable and start again, or "
+            f"move it away to go on without it."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _checked(file: BinaryIO, size: int) -> dict[str, Any]:
     computed, written = _digests(file, size - _DIGEST)
     if computed != written:
-        raise ValueError("its content does not match its digest")
+        raise Damaged("its content does not match its digest")
     file.seek(0)
-    saved: dict[str, Any] = torch.load(file, weights_only=True)
+    saved: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return saved
 
 

@@ -22,7 +22,7 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise _refusal(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         if temporary.exists():
             temporary.unlink()
@@ -37,7 +37,7 @@ def check_writable(path: Path) -> None:
         with TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise _refusal(path, error) from error
+        raise cannot_write(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,7 +46,8 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _refusal(path: Path, error: OSError) -> GossamerError:
+def cannot_write(path: Path, error: OSError) -> GossamerError:
+    """The sentence for a place where `path` cannot be written."""
     reason = error.strerror or str(error)
     if path.parent.is_file():
         reason = f"{path.parent} is a file, not a directory"

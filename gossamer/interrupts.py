@@ -2,12 +2,16 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+_GRACE = 1.0
+"""Seconds in which a main thread that runs has seen a second signal and ends as usual."""
 
 
 class Interrupts:
@@ -23,8 +27,9 @@ class Interrupts:
     def __init__(self) -> None:
         self.signal: int | None = None
         """The signal that came, if one did."""
+        self._settled = False
         self._before: dict[int, Any] = {}
-        self._pipe: tuple[int, int] | None = None
+        self._listener: _Listener | None = None
 
     @property
     def requested(self) -> bool:
@@ -37,46 +42,125 @@ class Interrupts:
             return
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self._before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+        self._listener = _Listener.start(set(self._before))
         for number in self._before:
             signal.signal(number, self._note)
-        self._listen()
 
     def obey(self) -> None:
         """From now on, signals do what they did before."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
-        if self._pipe is not None:
-            signal.set_wakeup_fd(-1)
-            os.close(self._pipe[1])
-            self._pipe = None
 
-    def _listen(self) -> None:
+    def settle(self) -> int | None:
+        """Obey, and take the signal that came, if one did and nobody has taken it yet."""
+        self.obey()
+        untaken = None if self._settled else self.signal
+        self._settled = self.signal is not None
+        return untaken
+
+    def pass_on(self) -> None:
+        """Obey, also the signal that came meanwhile."""
+        number = self.settle()
+        if number is not None:
+            signal.raise_signal(number)
+
+    def pass_on_after(self, frame: FrameType) -> None:
+        """Do the same once the main thread has left `frame`, in which an exception would get lost."""
+        number = self.settle()
+        if number is not None and not sys.is_finalizing():
+            threading.Thread(target=_raise_outside, args=(frame, number), daemon=True).start()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = number
+            if self._listener is not None:
+                return
+            # Nobody listens for a second one: let it do at once what it did before, also while the main thread waits.
+            self.obey()
+        else:
+            self.settle()
+            signal.raise_signal(number)
+
+
+class _Listener:
+    """Ends the process at the second of some signals, unless it is closed soon after."""
+
+    _now: "_Listener | None" = None
+
+    def __init__(self, numbers: set[int], reading: int, writing: int) -> None:
+        self._numbers, self._reading, self._writing = numbers, reading, writing
+        self._closed = False
+
+    @classmethod
+    def start(cls, numbers: set[int]) -> "_Listener | None":
+        """Listen; None where an event loop listens already."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         occupied = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        if occupied != -1:  # an event loop listens already
+        if occupied != -1:
             signal.set_wakeup_fd(occupied, warn_on_full_buffer=False)
             os.close(reading)
             os.close(writing)
+            return None
+        cls._now = listener = cls(numbers, reading, writing)
+        threading.Thread(target=listener._run, daemon=True).start()
+        return listener
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._closed:
             return
-        self._pipe = reading, writing
-        threading.Thread(target=_end_at_the_second, args=(reading, set(self._before)), daemon=True).start()
+        self._closed = True
+        _Listener._now = None
+        signal.set_wakeup_fd(-1)
+        os.close(self._writing)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        self.obey()
+    def _run(self) -> None:
+        """Read the numbers of signals as they come, until the pipe is closed."""
+        seen = 0
+        while data := os.read(self._reading, 1):
+            seen += data[0] in self._numbers
+            if seen == 2:
+                self._end_unless_closed(128 + data[0])
+        os.close(self._reading)
+
+    def _end_unless_closed(self, code: int) -> None:
+        deadline = time.monotonic() + _GRACE
+        while time.monotonic() < deadline:
+            if self._closed:
+                return
+            time.sleep(0.02)
+        os._exit(code)
+
+    @classmethod
+    def leave_to_the_parent(cls) -> None:
+        """In a forked process: signals that it gets are not to be counted as its parent's."""
+        listener = cls._now
+        if listener is not None:
+            listener.close()
+            os.close(listener._reading)  # its thread, which would do so, was not forked
 
 
-def _end_at_the_second(pipe: int, numbers: set[int]) -> None:
-    """Read the numbers of signals as they come, until the pipe is closed."""
-    seen = 0
-    while data := os.read(pipe, 1):
-        seen += data[0] in numbers
-        if seen == 2:
-            time.sleep(1)  # a main thread that runs ends as usual in this time
-            os._exit(128 + data[0])
-    os.close(pipe)
+os.register_at_fork(after_in_child=_Listener.leave_to_the_parent)
+
+
+def _raise_outside(frame: FrameType, number: int) -> None:
+    """Send a signal to the main thread, which handles it in whatever it does by then."""
+    main = threading.main_thread().ident
+    assert main is not None
+    while _is_inside(frame, sys._current_frames().get(main)):
+        time.sleep(0.001)
+    signal.pthread_kill(main, number)
+
+
+def _is_inside(frame: FrameType, current: FrameType | None) -> bool:
+    while current is not None and current is not frame:
+        current = current.f_back
+    return current is frame
 
 
 @contextmanager

@@ -20,13 +20,18 @@ def save(directory: Path, round: int, settings: dict[str, Any], content: dict[st
 
 
 def load_newest(directory: Path, settings: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
-    """The round and content of the newest undamaged checkpoint, or None; refuses one that another run has written."""
+    """The round and content of the newest undamaged checkpoint, or None; refuses one that another run has written.
+
+    Damaged files are set aside, and what a killed process has left half-written is removed.
+    """
+    files.remove_unfinished(directory)
     for number in reversed(files.rounds_in(directory)):
         path = files.path_of(directory, number)
         try:
             saved = files.read(path)
         except files.UNREADABLE as error:
-            log.warning("The checkpoint %s is damaged (%s); the one before it is used.", path, error)
+            aside = files.set_aside(path).name
+            log.warning("The checkpoint %s is damaged (%s): the one before it is used; kept as %s.", path, error, aside)
             continue
         # What a checkpoint of an earlier version does not say is not held against it.
         files.refuse_foreign(path, saved["settings"], {k: v for k, v in settings.items() if k in saved["settings"]})

@@ -16,7 +16,7 @@ from gossamer.network.messages import Envelope, Form, Message
 from gossamer.network.messenger import Messenger
 from gossamer.network.node_ids import own_id
 from gossamer.network.plans import Plan, Plans, both_ways
-from gossamer.network.waiting import TIMEOUT
+from gossamer.network.waiting import LONGEST, TIMEOUT
 from gossamer.topology import Topology
 
 
@@ -47,8 +47,10 @@ class DistributedNetwork(Messenger):
     ) -> None:
         if wire not in (None, "bf16"):
             raise GossamerError(f"The wire format is None (as computed) or 'bf16' (half the bytes), not {wire!r}.")
-        if not timeout > 0:
-            raise GossamerError(f"The timeout is {timeout!r}, but it must be a number of seconds above 0.")
+        if not 0 < timeout <= LONGEST:
+            raise GossamerError(
+                f"The timeout is {timeout!r}, but it must be a number of seconds above 0, at most {LONGEST:g}."
+            )
         if group is None and topology.n > 1:
             group = dist.group.WORLD if dist.is_initialized() else None
         size = 1 if group is None else group.size()

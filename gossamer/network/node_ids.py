@@ -1,5 +1,6 @@
 """Which node of the graph this process is."""
 
+import operator
 import os
 
 from gossamer.errors import GossamerError
@@ -10,10 +11,11 @@ NODE_VARIABLE = "GOSSAMER_NODE"
 
 
 def own_id(topology: Topology, node: int | str | None, rank: int) -> int:
-    """The number of the node that the program, else the environment, else the rank says; labels count as names."""
+    """The number of the node that the program, else the environment, else the rank says; a label wins over a number."""
     if node is None and topology.n > 1:
         given = os.environ.get(NODE_VARIABLE, "")
-        node = int(given) if given.isdecimal() else given or None
+        is_number = given.isdecimal() and given not in (topology.labels or ())
+        node = int(given) if is_number else given or None
     if node is None:
         return rank
     if isinstance(node, str):
@@ -22,6 +24,12 @@ def own_id(topology: Topology, node: int | str | None, rank: int) -> int:
             known = ", ".join(labels) or "numbered"
             raise GossamerError(f"The graph has no node called '{node}'; its nodes are {known}.")
         return labels.index(node)
+    try:
+        node = operator.index(node)
+    except TypeError:
+        raise GossamerError(
+            f"node={node!r} names no node; give a number from 0 on, or a label of the topology."
+        ) from None
     if not 0 <= node < topology.n:
         raise GossamerError(f"node={node} does not exist: the graph has the nodes 0 to {topology.n - 1}.")
     return node

@@ -15,6 +15,8 @@ log = logging.getLogger("gossamer")
 
 TIMEOUT = 1800.0
 """Seconds until a silent peer is given up: long, because a site may be validating."""
+LONGEST = 1e9
+"""The longest timeout: the clocks below count nanoseconds in 64 bits."""
 SLOW = 30.0
 """Seconds of waiting after which a log line names the peer."""
 _POLL = 0.5
@@ -64,7 +66,7 @@ class Waiting:
     """Waits for work under way, counts the seconds per peer, and turns failures into sentences."""
 
     def __init__(self, timeout: float) -> None:
-        self.timeout = timedelta(seconds=timeout)
+        self.timeout = timedelta(seconds=float(timeout))
         self.seconds: defaultdict[int, float] = defaultdict(float)
         self.failure: PeerError | None = None
 

@@ -77,8 +77,17 @@ def _tensors(model: nn.Module) -> list[Tensor]:
 
 
 def _optimizers(model: nn.Module) -> list[DecentralizedOptimizer]:
-    mine = {id(p) for p in model.parameters()}
-    return [o for o in live_optimizers() if any(id(p) in mine for g in o.param_groups for p in g["params"])]
+    """The optimizers of the model's parameters, in the same order on all nodes.
+
+    One that another has replaced does not count: on some nodes it may have been collected already, on others not yet.
+    """
+    left, found = {id(p) for p in model.parameters()}, []
+    for optimizer in reversed(live_optimizers()):
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if mine & left:
+            found.append(optimizer)
+            left -= mine
+    return found[::-1]
 
 
 def _network(

@@ -186,14 +186,14 @@ class Bucket:
         """For every parameter its part of `vectors`, as views."""
         parts: list[dict[str, Any]] = [{"born": self.born} for _ in self.parameters]
         for name, value in self.vectors().items():
-            whole = not isinstance(value, Tensor) or value.shape[-1] != self.x.numel()
+            whole = not isinstance(value, Tensor) or value.shape[-1:] != self.x.shape
             views = [value] * len(parts) if whole else self._views(value)
             for parameter, part, view in zip(self.parameters, parts, views, strict=True):
                 part[name] = view if whole else _like(parameter, view)
         return zip(self.parameters, parts, strict=True)
 
     def load(self, saved: Sequence[dict[str, Any]]) -> None:
-        """Take over what `entries` gave, in place. Messages have arrived afterwards."""
+        """Take over what `entries` gave, in place. Messages have arrived afterwards. All parameters share numbers."""
         self.drain()
         mine = [part for _, part in self.entries()]
         for k, (into, values) in enumerate(zip(mine, saved, strict=True)):
@@ -203,7 +203,12 @@ class Bucket:
                     f"it was saved by another optimizer or version."
                 )
             for name, value in values.items():
-                if isinstance(into[name], Tensor):
+                if isinstance(into[name], Tensor) != isinstance(value, Tensor):
+                    raise GossamerError(
+                        f"The saved '{name}' of parameter {k} is a {type(value).__name__}, but this optimizer keeps a "
+                        f"{type(into[name]).__name__}; it was saved by another optimizer or version."
+                    )
+                if isinstance(value, Tensor):
                     here, there = local(into[name]), local(value)
                     if here.shape != there.shape:
                         raise GossamerError(
@@ -211,6 +216,8 @@ class Bucket:
                             f"{list(here.shape)}; the checkpoint belongs to another model or another graph."
                         )
                     here.copy_(there)
+                elif name != "born":
+                    setattr(self.state, name, value)
         for name, message in list(self.pending()):
             setattr(self.state, name, Ready(*message.wait()))
 
@@ -225,9 +232,9 @@ class Bucket:
         """Take over x and what is `kept` out of what `entries` gave among other nodes; the rest starts from x.
 
         A node that is not one of `holders` takes the mean over those that are. Where the method does not say what it
-        keeps, all nodes take the mean of x: it may count on equal models when it starts.
+        keeps, all nodes take the mean of x: it may count on equal models when it starts. See `refuse_misfits`.
         """
-        self._take("x", self.x, saved)
+        self._take("x", saved)
         if self.kept is None or len(holders) < net.n:
             mean = mean_over(self.x, net, holders)
             if self.kept is None or net.node not in holders:
@@ -236,21 +243,31 @@ class Bucket:
         self.note()
         self.begin(method)
         for name in self.kept or ():
-            vector: Tensor = getattr(self.state, name)
-            self._take(name, vector, saved)
+            vector = self._take(name, saved)
             if len(holders) < net.n:
                 mean = mean_over(vector, net, holders)
                 if net.node not in holders:
                     vector.copy_(mean)
 
-    def _take(self, name: str, vector: Tensor, saved: Sequence[dict[str, Any]]) -> None:
-        for k, (view, entry) in enumerate(zip(self._views(vector), saved, strict=True)):
-            if name not in entry or local(entry[name]).shape != view.shape:
-                raise GossamerError(
-                    f"The saved state of parameter {k} holds no '{name}' of the shape {list(view.shape)}; the "
-                    f"checkpoint belongs to another optimizer or another model."
-                )
+    def refuse_misfits(self, saved: Sequence[dict[str, Any]]) -> None:
+        """Raise if `take_mean` could not take over what `entries` gave."""
+        for name in ("x", *(self.kept or ())):
+            for k, (view, entry) in enumerate(zip(self._views(self._vector(name)), saved, strict=True)):
+                if name not in entry or local(entry[name]).shape != view.shape:
+                    raise GossamerError(
+                        f"The saved state of parameter {k} holds no '{name}' of the shape {list(view.shape)}; the "
+                        f"checkpoint belongs to another optimizer or another model."
+                    )
+
+    def _take(self, name: str, saved: Sequence[dict[str, Any]]) -> Tensor:
+        vector = self._vector(name)
+        for view, entry in zip(self._views(vector), saved, strict=True):
             view.copy_(local(entry[name]))
+        return vector
+
+    def _vector(self, name: str) -> Tensor:
+        vector: Tensor = self.x if name == "x" else getattr(self.state, name)
+        return vector
 
     def _here(self) -> list[Tensor]:
         return self._tensors if self._plain else [local(p) for p in self.parameters]

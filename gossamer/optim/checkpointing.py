@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
@@ -118,6 +119,10 @@ class Checkpoints:
                 self.step()
                 if r + 1 == total and total % self.every:
                     self.save()
+        except GeneratorExit:
+            # Whoever leaves the loop closes this generator, and Python drops what is raised in it meanwhile.
+            self._interrupts.pass_on_after(sys._getframe())
+            raise
         finally:
             self._interrupts.obey()
         self.close()
@@ -133,8 +138,9 @@ class Checkpoints:
         """
         net = self.optimizer.network
         told = [Holding.from_words(t) for t in net.join({"interval of checkpoints": self.every}, self._mine().words())]
-        self._names = [holding.name for holding in told]
         restart = agree(told, net.topology.fingerprint)
+        self._names = [holding.name for holding in told]
+        files.remove_unfinished(self.directory)
         if restart.exact:
             saved = files.read(files.path_of(self.directory, restart.round))
             self._load(saved, files.path_of(self.directory, restart.round))
@@ -152,7 +158,7 @@ class Checkpoints:
         return restart.round
 
     def _mine(self) -> Holding:
-        """What lies in the directory and is whole."""
+        """What lies in the directory and is whole. Damaged files are set aside."""
         rounds: dict[int, str] = {}
         nodes: tuple[str, ...] = ()
         for round in files.rounds_in(self.directory):
@@ -160,7 +166,12 @@ class Checkpoints:
             try:
                 settings = files.read(path)["settings"]
             except files.UNREADABLE as error:
-                log.warning("The checkpoint %s is damaged (%s) and passed over.", path, error)
+                log.warning(
+                    "The checkpoint %s is damaged (%s): it is passed over and kept as %s.",
+                    path,
+                    error,
+                    files.set_aside(path).name,
+                )
                 continue
             files.refuse_foreign(path, settings, {"method": self.optimizer.method.facts.title, "node": self.name})
             nodes = tuple(settings["nodes"])
@@ -215,7 +226,7 @@ class Checkpoints:
     def _sent_by(self, giver: int, path: Path) -> bytes:
         """The file of node `giver`, on all nodes."""
         net = self.optimizer.network
-        data = path.read_bytes() if net.node == giver else b""
+        data = files.to_bytes(path) if net.node == giver else b""
         size = net.join(own={"size": len(data)})[giver]["size"]
         device = next(self.model.parameters()).device
         buffer = torch.empty(size, dtype=torch.uint8, device=device)
@@ -228,8 +239,7 @@ class Checkpoints:
 
     def step(self) -> None:
         """After every `optimizer.step()`: save if it is time to; stop if somebody asked for it."""
-        if not self._names:
-            raise GossamerError("Call resume() before the first step: it finds out from which round all nodes go on.")
+        self._refuse_before_resume("step")
         if not self._interrupts.requested:
             self._interrupts.defer()
         net, round = self.optimizer.network, self.optimizer.round
@@ -244,12 +254,14 @@ class Checkpoints:
 
     def close(self) -> None:
         """After the last round: signals do what they did before, also one that came too late to stop the rounds."""
-        self._interrupts.obey()
-        if self._interrupts.signal is not None:
-            signal.raise_signal(self._interrupts.signal)
+        self._interrupts.pass_on()
 
     def save(self) -> Path:
-        """Write a checkpoint now. For all nodes to go on from it, all must write one of this round."""
+        """Write a checkpoint now. For all nodes to go on from it, all must write one of this round.
+
+        It may hold tensors, numbers, words and collections of them; NumPy's numbers become Python's.
+        """
+        self._refuse_before_resume("save")
         extra = {
             key: value.get_state() if isinstance(value, torch.Generator) else value.state_dict()
             for key, value in self.extra.items()
@@ -274,6 +286,12 @@ class Checkpoints:
                 files.path_of(self.directory, old).unlink(missing_ok=True)
         return path
 
+    def _refuse_before_resume(self, call: str) -> None:
+        if not self._names:
+            raise GossamerError(
+                f"Call resume() before the first {call}: it finds out from which round all nodes go on."
+            )
+
     def _confirm(self, round: int) -> int:
         """Tell all nodes that this one has saved `round`; the newest round that all of them have."""
         group = self.optimizer.network.group
@@ -289,7 +307,7 @@ class Checkpoints:
 
     def _end(self) -> NoReturn:
         self.optimizer.close()
-        self._interrupts.obey()
+        self._interrupts.settle()
         number = self._interrupts.signal or signal.SIGTERM
         log.warning(
             "%s asked this run to end: all nodes have stopped and saved round %d.",

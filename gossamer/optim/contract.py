@@ -1,7 +1,9 @@
 """What all optimizers share: a method of the simulator behind the face of torch.optim.Optimizer."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
@@ -25,6 +27,7 @@ from gossamer.optim.user_writes import take_over_writes
 from gossamer.topology import Topology
 
 _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
+_numbers = itertools.count()
 
 
 class DecentralizedOptimizer(torch.optim.Optimizer):
@@ -85,7 +88,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._buckets: list[Bucket] = []
         self._meeting = Meeting(self.network, self.method.facts, node_weight)
         self._overflows = 0
-        self._loaded = False
+        self._loaded = self._laid_out = False
+        self._number = next(_numbers)
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **(hyperparameters or {}), "round": 0})
         _live.add(self)
 
@@ -133,6 +137,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for bucket in self._buckets:
             if bucket.parameters[0] in saved:
                 bucket.load([saved[p] for p in bucket.parameters])
+        self._laid_out = True
 
     def _arrange(self, births: Mapping[Tensor, int]) -> None:
         """Make the buckets; parameters whose round of birth is not given start in this round."""
@@ -162,6 +167,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if self._trained != [p.requires_grad for g in self.param_groups for p in g["params"]]:
             self._lay_out(self._carried())
         now = self.round
+        for bucket in self._buckets:
+            take_over_writes(bucket, now, self.method.facts.overlaps, self._loaded, self._laid_out)
         rules, self.network.settings = self._rules.of(self.param_groups, self.method_options)
         self.network.now = now
         overflow, scale = self._amp()
@@ -171,14 +178,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             meeting.hold(now, facts, self._buckets, rules, scale, overflow)
         self._overflows += overflow
         scale *= meeting.scale
+        # What may be refused comes first, for all buckets: a step is made as a whole or not at all.
         for bucket, rule in zip(self._buckets, rules, strict=True):
-            take_over_writes(bucket, now, self.method.facts.overlaps, self._loaded)
             bucket.load_gradients(scale, rule.weight_decay, overflow)
+        for bucket, rule in zip(self._buckets, rules, strict=True):
             rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, bucket.net, now - bucket.born)
             bucket.write()
             if not self.overlap:
                 bucket.drain()
-        self._loaded = False
+        self._loaded = self._laid_out = False
         for group in self.param_groups:
             group["round"] = now + 1
 
@@ -205,9 +213,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` gave, whatever the types of the parameters: state stays in float32.
 
-        The parameters themselves come from the model's checkpoint, before or after this call.
+        The parameters themselves come from the model's checkpoint, before or after this call. Those that require a
+        gradient must be those that did when it was saved.
         """
-        self._lay_out(self._take_over(state_dict))
+        with self._unchanged_if_refused():
+            self._lay_out(self._take_over(state_dict))
         self._loaded = True
 
     @torch.no_grad()
@@ -219,9 +229,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         restores mean Y = mean U. All other nodes are new: they bring the `state_dict` of any holder and start from the
         mean over the holders. A method whose state does not say what it keeps starts anew from the average model.
         """
-        saved = self._take_over(state_dict)
-        knows = all(bucket.kept is not None for bucket in self._buckets)
-        self._arrange({p: entry["born"] for p, entry in saved.items()} if knows else {})
+        with self._unchanged_if_refused():
+            saved = self._take_over(state_dict)
+            knows = all(bucket.kept is not None for bucket in self._buckets)
+            self._arrange({p: entry["born"] for p, entry in saved.items()} if knows else {})
+            for bucket in self._buckets:
+                bucket.refuse_misfits([saved[p] for p in bucket.parameters])
         rules, self.network.settings = self._rules.of(self.param_groups, self.method_options)
         self.network.now = self.round
         for bucket, rule in zip(self._buckets, rules, strict=True):
@@ -230,15 +243,28 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 bucket.state.rejoin(bucket.x, bucket.net, self.round - bucket.born)
             if not self.overlap:
                 bucket.drain()
-        self._loaded = False
+        self._loaded = self._laid_out = False
 
     def _take_over(self, state_dict: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
         """Load the parameter groups; the saved state of every parameter that has one."""
         refuse_foreign_groups(state_dict, [*COMMON, *self._options, "round"], type(self).__name__)
+        saved = state_by_parameter(state_dict, self.param_groups)
         for bucket in self._buckets:
             bucket.drain()
         super().load_state_dict({**state_dict, "state": {}})
-        return state_by_parameter(state_dict, [p for group in self.param_groups for p in group["params"]])
+        return saved
+
+    @contextmanager
+    def _unchanged_if_refused(self) -> Iterator[None]:
+        """Around what makes new parameter groups and buckets: where it fails, the present ones stay."""
+        before = self.param_groups, self._buckets, self._rules, self._trained, self._laid_out
+        due = self._meeting.due
+        try:
+            yield
+        except Exception:
+            self.param_groups, self._buckets, self._rules, self._trained, self._laid_out = before
+            self._meeting.due = due
+            raise
 
     @torch.no_grad()
     def resend(self) -> None:
@@ -248,7 +274,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             bucket.note()
             if bucket.born < self.round:
                 bucket.resend(self.round)
-        self._loaded = False
+        self._loaded = self._laid_out = False
 
     def untouched(self) -> list[Bucket]:
         """The buckets whose parameters nobody has written to since the last step."""
@@ -264,5 +290,5 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
 
 def live_optimizers() -> list[DecentralizedOptimizer]:
-    """All optimizers of this process that are in use."""
-    return list(_live)
+    """All optimizers of this process that are in use, in the order in which they were made, as on all nodes."""
+    return sorted(_live, key=lambda optimizer: optimizer._number)

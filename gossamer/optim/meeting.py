@@ -1,6 +1,7 @@
 """The meeting of all nodes before the first step, and whenever they have changed what they train."""
 
 import hashlib
+import math
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,11 +24,8 @@ class Meeting:
     """Where the nodes make sure that they were started alike, make equal what starts, and learn the nodes' weights."""
 
     def __init__(self, network: DistributedNetwork, method: Facts, node_weight: float | None) -> None:
-        if node_weight is not None and not node_weight > 0:
-            raise GossamerError(
-                f"node_weight is {node_weight!r}, but a node needs a weight above 0: say, its examples."
-            )
-        self._network, self._method, self._node_weight = network, method, node_weight
+        self._network, self._method = network, method
+        self._node_weight = None if node_weight is None else _weight(node_weight)
         self._room: int | None = None
         self.due = True
         """Whether the nodes have to meet before the next step."""
@@ -106,6 +104,17 @@ def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, An
             kind = "" if p.requires_grad else ", frozen"
             facts[f"parameter {name}{where}"] = f"{list(p.shape)} {str(p.dtype).removeprefix('torch.')}{kind}"
     return facts
+
+
+def _weight(given: float) -> float:
+    """The weight as a number that can be told to all."""
+    try:
+        weight = float(given)
+    except (TypeError, ValueError):
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise GossamerError(f"node_weight is {given!r}, but a node needs a weight above 0: say, its examples.")
+    return weight
 
 
 def _digest(vector: Tensor) -> str:

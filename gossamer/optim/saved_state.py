@@ -19,15 +19,27 @@ def refuse_foreign_groups(state_dict: dict[str, Any], keys: Collection[str], opt
             )
 
 
-def state_by_parameter(state_dict: dict[str, Any], parameters: Sequence[Tensor]) -> dict[Tensor, dict[str, Any]]:
-    """The saved state of every parameter that has one; those that require a gradient must."""
+def state_by_parameter(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[Tensor, dict[str, Any]]:
+    """The saved state of the parameters in `groups`: all that require a gradient must have one, and no others."""
+    there, here = ([len(group["params"]) for group in these] for these in (state_dict["param_groups"], groups))
+    if there != here:
+        raise GossamerError(
+            f"The checkpoint has parameter groups of {there} parameters, but this optimizer has groups of {here}; it "
+            f"was written by another model, or before or after add_param_group."
+        )
     numbers = [n for group in state_dict["param_groups"] for n in group["params"]]
-    both = list(zip(numbers, parameters, strict=True))
+    both = list(zip(numbers, [p for group in groups for p in group["params"]], strict=True))
     saved = {p: state_dict["state"][n] for n, p in both if n in state_dict["state"]}
     lost = [n for n, p in both if p.requires_grad and p not in saved]
     if lost:
         raise GossamerError(
             f"The checkpoint holds no state for the parameters {lost}; they were frozen when it was written, or it "
             f"was written by another optimizer: freeze and unfreeze before loading as it was before saving."
+        )
+    dropped = [n for n, p in both if not p.requires_grad and p in saved]
+    if dropped:
+        raise GossamerError(
+            f"The checkpoint holds the state of the parameters {dropped}, which are frozen now, so that it would be "
+            f"lost: freeze and unfreeze before loading as it was before saving."
         )
     return saved

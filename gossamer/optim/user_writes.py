@@ -4,17 +4,17 @@ from gossamer.errors import GossamerError
 from gossamer.optim.bucket import Bucket
 
 
-def take_over_writes(bucket: Bucket, round: int, overlaps: bool, loaded: bool) -> None:
+def take_over_writes(bucket: Bucket, round: int, overlaps: bool, loaded: bool, laid_out: bool) -> None:
     """Go on from what the user has written, or say why that cannot be done silently.
 
     Where the method `overlaps`, the old values are already under way. `loaded` says that the optimizer's state has just
-    come out of a checkpoint.
+    come out of a checkpoint, `laid_out` that the bucket is new, so that it has not seen what was written before.
     """
     if bucket.born == round:
         return
     if not overlaps:
         bucket.read()
-    elif bucket.written(thoroughly=loaded):
+    elif bucket.written(thoroughly=loaded or laid_out):
         if loaded:
             raise GossamerError(
                 "The model's parameters are not those that were saved with this optimizer state; load the model's "

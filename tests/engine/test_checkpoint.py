@@ -92,9 +92,13 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
     content = bytearray(files[-1].read_bytes())
     content[len(content) // 2] ^= 1
     files[-1].write_bytes({"cut": content[:-500], "flip": content, "empty": b"", "text": b"hello"}[damage])
+    left = tmp_path / ".round-000000007.ckpt.0123abcd.tmp"
+    left.write_bytes(b"half of a checkpoint")
     assert same_bits(whole, run_digits(rounds=8, checkpoint=tmp_path))
     assert "damaged" in caplog.text
     assert str(files[-1]) in caplog.text
+    assert files[-1].with_name(f"{files[-1].name}.damaged").exists()
+    assert not left.exists()
 
 
 def test_when_all_are_damaged_the_run_begins_anew(tmp_path):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -493,7 +494,7 @@ def disagreements(rank: int) -> dict[str, str]:
 def weighted(rank: int) -> list[Tensor]:
     """Weights by data size equal a loss that is scaled accordingly."""
     sizes = [10.0, 20.0, 30.0, 40.0]
-    node = Node(rank, node_weight=sizes[rank], weight_decay=0.1)
+    node = Node(rank, node_weight=np.int64(sizes[rank]), node=np.int64(rank), weight_decay=0.1)
     scaled = Node(rank, weight_decay=0.1)
     for _ in range(4):
         node.step()

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
@@ -28,8 +28,9 @@ def kill(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_half_way(content: Any, path: Path) -> None:
-    path.write_bytes(b"half a checkpoint")
+def kill_half_way(content: Any, file: BinaryIO) -> None:
+    file.write(b"half a checkpoint")
+    file.flush()
     kill()
 
 

@@ -1,10 +1,12 @@
 """One process is plain local training, and what can be said without neighbours."""
 
+import copy
 import inspect
 import io
 import itertools
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
-from gossamer.methods import Facts, Method
-from gossamer.optim import MomentumTracking, average_, averaged, rounds
+from gossamer.methods import Facts, Method, State
+from gossamer.methods.arithmetic import Scalar
+from gossamer.network import Network
+from gossamer.optim import MomentumTracking, average_, averaged, averaging, rounds
 from tests.optim.tasks import SmoothMLP, flat
 
 INPUTS, TARGETS = torch.linspace(-1, 1, 24, dtype=torch.float64).view(8, 3), torch.ones(8, 1, dtype=torch.float64)
@@ -169,8 +173,9 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         make(weight_decay=float("nan"))
     with pytest.raises(GossamerError, match="beta < 1"):
         make(momentum=1.0)
-    with pytest.raises(GossamerError, match="weight above 0"):
-        make(node_weight=0.0)
+    for weight in (0.0, float("inf"), float("nan"), "many"):
+        with pytest.raises(GossamerError, match="weight above 0"):
+            make(node_weight=weight)
     with pytest.raises(GossamerError, match="8 nodes"):
         make(topology=topology.ring(8))
     with pytest.raises(GossamerError, match="real parameters"):
@@ -200,6 +205,165 @@ def test_a_checkpoint_of_another_shape_or_of_frozen_parameters_is_refused() -> N
     whole = MomentumTracking([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(GossamerError, match=r"no state for the parameters \[1\]"):
         whole.load_state_dict(frozen)
+    thawed = MomentumTracking([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(1))], lr=0.1).state_dict()
+    part = MomentumTracking([nn.Parameter(torch.ones(3)), torch.ones(1)], lr=0.1)
+    with pytest.raises(GossamerError, match=r"state of the parameters \[1\], which are frozen now.* as it was before"):
+        part.load_state_dict(thawed)
+    with pytest.raises(GossamerError, match=r"groups of \[2\] parameters, but this optimizer has groups of \[1\]"):
+        MomentumTracking([nn.Parameter(torch.ones(3))], lr=0.1).load_state_dict(thawed)
+
+
+# State of one's own ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Moments(State):
+    m: Tensor
+    t: int
+    scale: Tensor
+
+
+class Corrected(Method):
+    """Adam's correction of the bias counts steps; a tensor of no dimension belongs to no parameter either."""
+
+    facts = Facts(title="Corrected", sends=1)
+
+    def initial(self, x: Tensor, net: Network) -> Moments:
+        return Moments(torch.zeros_like(x), 0, torch.ones(()))
+
+    def step(self, state: Moments, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
+        state.t += 1
+        state.scale.mul_(0.9)
+        state.m.mul_(0.9).add_(grad)
+        net.mix(x - lr * state.scale * state.m / (1 - 0.9**state.t), round=round, out=(x,)).wait()
+
+
+def test_numbers_in_the_state_come_back() -> None:
+    model = network()
+    optimizer = optim.optimizer_of(Corrected(), model.parameters(), lr=0.05)
+    fit(model, optimizer, 3)
+    saved, weights = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(model.state_dict())
+    twin = network()
+    twin.load_state_dict(weights)
+    other = optim.optimizer_of(Corrected(), twin.parameters(), lr=0.05)
+    other.load_state_dict(saved)
+    assert torch.equal(fit(model, optimizer, 3), fit(twin, other, 3))
+    saved["state"][0]["t"] = torch.tensor(3)
+    with pytest.raises(GossamerError, match="saved 't' of parameter 0 is a Tensor, but this optimizer keeps a int"):
+        other.load_state_dict(saved)
+
+
+def test_numbers_in_the_state_stay_when_others_are_frozen() -> None:
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = optim.optimizer_of(Corrected(), [first, second], lr=0.05)
+    optimizer.step()
+    second.requires_grad_(False)
+    optimizer.step()
+    assert optimizer.state[first]["t"] == 2
+
+
+# Calls that are refused leave everything as it was --------------------------------------------------------------------
+
+
+class TwoKinds(nn.Module):
+    """Parameters of two types, and so in two buckets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.short = nn.Parameter(torch.ones(3))
+        self.long = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        (self.short.square().sum() + self.long.square().sum()).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("second", ["short", "long"])
+def test_a_refused_step_moves_nothing(second: str) -> None:
+    model = TwoKinds()
+    optimizer = MomentumTracking(model.parameters(), lr=0.1)
+    model.step(optimizer)
+    with torch.no_grad():
+        getattr(model, second).fill_(2.0)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(GossamerError, match=r"call resend\(\)"):
+        model.step(optimizer)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert optimizer.round == 1
+    optimizer.resend()
+    model.step(optimizer)
+    model.zero_grad()
+    before = copy.deepcopy(model.state_dict())
+    getattr(model, second).grad = torch.zeros_like(getattr(model, second)).to_sparse()
+    with pytest.raises(GossamerError, match="sparse"):
+        optimizer.step()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("call", ["load_state_dict", "rejoin"])
+@pytest.mark.parametrize("wrong", ["short", "long"])
+def test_a_refused_state_changes_nothing(call: str, wrong: str) -> None:
+    model, other = TwoKinds(), TwoKinds()
+    setattr(other, wrong, nn.Parameter(torch.ones(4, dtype=getattr(other, wrong).dtype)))
+    here, there = (MomentumTracking(m.parameters(), lr=lr) for m, lr in ((model, 0.1), (other, 0.5)))
+    model.step(here)
+    for _ in range(3):
+        other.step(there)
+    before, weights = copy.deepcopy(here.state_dict()), copy.deepcopy(model.state_dict())
+    with pytest.raises(GossamerError, match=r"another model|the shape \[3\]"):
+        here.load_state_dict(there.state_dict()) if call == "load_state_dict" else here.rejoin(there.state_dict(), [0])
+    after = here.state_dict()
+    assert after["param_groups"] == before["param_groups"]
+    assert all(torch.equal(v["x"], before["state"][n]["x"]) for n, v in after["state"].items())
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    model.step(here)
+    assert here.round == 2
+
+
+# Parameters that are written to ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["unfreeze", "add"])
+@pytest.mark.parametrize("make", [MomentumTracking, optim.DSGD])
+def test_what_is_written_while_the_layout_changes_is_not_lost(change: str, make: Any) -> None:
+    first, second, third = (nn.Parameter(torch.zeros(2)) for _ in range(3))
+    third.requires_grad_(change == "add")
+    optimizer = make([first, second, third] if change == "unfreeze" else [first, second], lr=0.1)
+    optimizer.step()
+    with torch.no_grad():
+        first[1] = 7.0
+    if change == "unfreeze":
+        third.requires_grad_(True)
+    else:
+        optimizer.add_param_group({"params": [third]})
+    if make is MomentumTracking:
+        with pytest.raises(GossamerError, match=r"call resend\(\) on all nodes"):
+            optimizer.step()
+        optimizer.resend()
+    optimizer.step()
+    assert first.tolist() == [0.0, 7.0]
+
+
+def test_what_is_frozen_may_be_written_to() -> None:
+    first, second = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
+    optimizer = MomentumTracking([first, second], lr=0.1)
+    optimizer.step()
+    second.requires_grad_(False).fill_(7.0)
+    optimizer.step()
+    assert second.tolist() == [7.0, 7.0]
+
+
+# Several optimizers ---------------------------------------------------------------------------------------------------
+
+
+def test_optimizers_are_kept_in_the_order_in_which_they_were_made() -> None:
+    model = nn.ModuleList(nn.Linear(1, 1) for _ in range(40))
+    made = [optim.DSGD(layer.parameters(), lr=0.1) for layer in model]
+    assert averaging._optimizers(model) == made
+    assert averaging._optimizers(model[3]) == [made[3]]
+    later = optim.DSGD(model[3].parameters(), lr=0.1)
+    assert averaging._optimizers(model[3]) == [later], "another has replaced it"
 
 
 @pytest.mark.parametrize("make", optim.ALL)

@@ -1,28 +1,32 @@
 """Checkpoints of a node on its own, without other processes."""
 
+import errno
 import logging
 import os
 import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from gossamer import topology
 from gossamer.errors import GossamerError
-from gossamer.optim import DSGD, Checkpoints, MomentumTracking
+from gossamer.optim import DSGD, Checkpoints, DSGDm, MomentumTracking
 from gossamer.optim.generators import generator_states, restore_generators
 from tests.optim.sites import Site
+from tests.optim.tasks import flat
 
 ALONE = topology.complete(1)
 
 
 def rounds(directory: Path, name: str = "0") -> list[int]:
-    return sorted(int(p.stem.split("-")[1]) for p in (directory / f"node-{name}").glob("*"))
+    return sorted(int(p.stem.split("-")[1]) for p in (directory / f"node-{name}").glob("*.ckpt"))
 
 
 def test_a_restart_ends_with_the_same_bits(tmp_path: Path) -> None:
@@ -56,8 +60,86 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
     site = Site(tmp_path, ALONE)
     assert site.saver.resume() == 6
     assert not newest.exists(), "it will be written anew"
+    assert newest.with_name("round-000000008.ckpt.damaged").read_bytes() == content, "it is set aside, not deleted"
     assert torch.equal(site.train(8), whole)
     assert f"{newest} is damaged" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_now_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Site(tmp_path, ALONE).train(8)
+    before = {path: path.read_bytes() for path in (tmp_path / "node-0").iterdir()}
+
+    def fail(*_: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "open", fail)
+        with pytest.raises(GossamerError, match=r"Cannot read the checkpoint .*: Input/output error; it is left"):
+            Site(tmp_path, ALONE).saver.resume()
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "iterdir", fail)
+        with pytest.raises(GossamerError, match=r"Cannot look for checkpoints in .*: Input/output error"):
+            Site(tmp_path, ALONE).saver.resume()
+    assert {path: path.read_bytes() for path in (tmp_path / "node-0").iterdir()} == before
+    assert Site(tmp_path, ALONE).saver.resume() == 8
+
+
+def test_files_of_a_gpu_are_read_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+        whole = Site(tmp_path, ALONE).train(6)
+    site = Site(tmp_path, ALONE)
+    assert site.saver.resume() == 6
+    assert torch.equal(site.result(), whole)
+
+
+def test_numpys_numbers_are_saved_as_pythons(tmp_path: Path) -> None:
+    def train(directory: Path, total: int) -> Tensor:
+        model = nn.Linear(2, 1)
+        optimizer = DSGDm(model.parameters(), lr=0.1, momentum=np.float64(0.5), weight_decay=np.float32(0.25))
+        scheduler = LambdaLR(optimizer, lambda r: 0.5 * (1 + np.cos(r / 10)))
+        saver = Checkpoints(directory, model, optimizer, every=2, extra={"scheduler": scheduler})
+        for _ in saver.rounds(total):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            scheduler.step()
+        return flat(model)
+
+    torch.manual_seed(0)
+    whole = train(tmp_path / "whole", 9)
+    torch.manual_seed(0)
+    train(tmp_path / "half", 5)
+    assert torch.equal(train(tmp_path / "half", 9), whole)
+
+
+class Counting:
+    """A data loader that tells its position by an object."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": [3, np.arange(3)]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    saver = Checkpoints(tmp_path, model, DSGD(model.parameters(), lr=0.1), extra={"loader": Counting()})
+    with pytest.raises(GossamerError, match=r"^extra\['loader'\]\['at'\]\[1\] is a numpy.ndarray, which a checkpoint"):
+        saver.resume()
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_what_a_killed_process_had_begun_is_cleared_away(tmp_path: Path) -> None:
+    Site(tmp_path, ALONE).train(3)
+    begun = tmp_path / "node-0" / ".round-000000006.ckpt.0123456789abcdef.tmp"
+    others = [tmp_path / "node-0" / "notes.tmp", tmp_path / "node-1" / begun.name]
+    others[1].parent.mkdir()
+    for path in (begun, *others):
+        path.write_bytes(b"half a checkpoint")
+    assert Site(tmp_path, ALONE).saver.resume() == 3
+    assert not begun.exists()
+    assert all(path.exists() for path in others)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -132,6 +214,25 @@ def test_a_signal_in_the_last_round_is_obeyed_when_all_is_saved(tmp_path: Path) 
     assert rounds(tmp_path) == [3, 4]
 
 
+def test_a_signal_is_obeyed_when_the_loop_is_left(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    site = Site(tmp_path, ALONE)
+
+    def leave() -> None:
+        for r in site.saver.rounds(9):
+            site.backward()
+            site.optimizer.step()
+            if r == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                break
+        time.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert signal.getsignal(signal.SIGINT) is before
+    site.saver.close()  # not a second time
+
+
 def test_a_round_without_a_step_is_named(tmp_path: Path) -> None:
     site = Site(tmp_path, ALONE)
     with pytest.raises(GossamerError, match=r"Round 0 must make one .*, but it made 0"):
@@ -147,6 +248,9 @@ def test_wrong_arguments_are_named(tmp_path: Path) -> None:
         Checkpoints(tmp_path, model, optimizer, extra={"epoch": 3})  # type: ignore[dict-item]
     with pytest.raises(GossamerError, match=r"Call resume\(\) before the first step"):
         Checkpoints(tmp_path, model, optimizer).step()
+    with pytest.raises(GossamerError, match=r"Call resume\(\) before the first save"):
+        Checkpoints(tmp_path, model, optimizer).save()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_name_may_hold_anything(tmp_path: Path) -> None:

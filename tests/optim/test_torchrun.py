@@ -53,6 +53,7 @@ def check_killed(directory: Path, kills: list[tuple[str, int, str]]) -> None:
     assert output.count("exitcode: -9") == len(kills), output
     for name, wanted in zip(SITES, expected, strict=True):
         assert torch.equal(torch.load(directory / f"result-{name}.pt", weights_only=True), wanted), name
+    assert not list(directory.glob("node-*/.*")), "what the killed ones had begun is cleared away"
 
 
 @pytest.mark.timeout(200)
