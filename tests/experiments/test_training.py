@@ -272,10 +272,13 @@ def test_a_killed_run_goes_on_to_the_same_figures(tmp_path):
 
 
 def test_rows_of_a_lost_attempt_are_replaced(tmp_path):
+    def row(r, attempt):
+        return {"round": r, "epoch": r / 2, "accuracy": 0.5, "attempt": attempt}
+
     for r in (0, 2, 4):
-        add_row(tmp_path, {"round": r, "attempt": 1})
-    add_row(tmp_path, {"round": 2, "attempt": 2})
-    assert StoredRun(tmp_path).rows == [{"round": 0, "attempt": 1}, {"round": 2, "attempt": 2}]
+        add_row(tmp_path, row(r, 1))
+    add_row(tmp_path, row(2, 2))
+    assert StoredRun(tmp_path).rows == [row(0, 1), row(2, 2)]
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"round": 3, "att')
     assert len(StoredRun(tmp_path).rows) == 2
