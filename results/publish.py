@@ -90,13 +90,14 @@ class SweepItem:
 CIFAR = {"dataset": ["cifar-10"], "k": ["10", "4"]}
 BOTH = {**CIFAR, "dataset": ["fashion-mnist", "cifar-10"]}
 QG = {"dataset": ["fashion-mnist"], "k": ["4"], "method": ["qg-dsgdm"]}
+GTADAM = {"dataset": ["cifar-10"], "k": ["4"], "method": ["gtadam"]}
 THREE = {"dataset": ["fashion-mnist"], "k": ["4"], "method": ["momentum-tracking", "dsgdm", "decentlam"]}
 ITEMS: list[PaperItem | SweepItem] = [
     PaperItem("table2", "table2", "quick", (0.005, 0.001), (0, 1, 2), BOTH, (QG,)),
     PaperItem("table2-full", "table2", "full", (0.005,), (0,), THREE),
-    PaperItem("table6", "table6", "quick", (0.005, 0.001), (0,), CIFAR),
+    PaperItem("table6", "table6", "quick", (0.005, 0.001), (0, 1, 2), CIFAR),
     SweepItem("relaysum", "RelaySum and RelaySumM with LeNet on CIFAR-10"),
-    PaperItem("table8", "table8", "quick", (0.005, 0.001), (0,), CIFAR),
+    PaperItem("table8", "table8", "quick", (0.005, 0.001), (0, 1, 2), CIFAR, (GTADAM,)),
 ]
 
 
