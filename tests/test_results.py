@@ -59,7 +59,7 @@ def test_the_commands_make_the_runs(gossamer, name):
 
 
 def test_a_command_makes_its_item_at_the_smallest_scale(gossamer, tmp_path):
-    (command,) = ITEMS["table8"]["commands"]
+    command, *_ = ITEMS["table8"]["commands"]
     words = command.replace("--scale quick", "--scale smoke").replace("results/runs", str(tmp_path / "runs"))
     words = words.replace(" k=10,4", "")  # there is one k at this scale
     gossamer(words, "--out", str(tmp_path / "out"), "--data-dir", str(tmp_path))
