@@ -2,8 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -11,6 +10,7 @@ from torch import nn
 from gossamer.arguments import whole_number
 from gossamer.data import NodeData
 from gossamer.errors import GossamerError
+from gossamer.threads import one_thread
 
 ModelFactory = Callable[..., nn.Module]
 
@@ -36,20 +36,9 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
             f"The model must be a function without arguments or one of (shape, classes), but it needs "
             f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
         )
-    with torch.random.fork_rng(devices=[]), _one_thread():
+    with torch.random.fork_rng(devices=[]), one_thread():  # nn.init.orthogonal_ gives other bits with two
         torch.manual_seed(whole_number(seed, "the seed", least=None))
         made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
     if not isinstance(made, nn.Module):
         raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
     return copy.deepcopy(made)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """torch's work inside is done by one thread: `nn.init.orthogonal_` gives other bits with two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
