@@ -1,5 +1,6 @@
 """All nodes in one process: vectors are stacked into [N, d], and mixing is the product W X."""
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +11,10 @@ from gossamer.errors import GossamerError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
 
-# Measured: below this many nodes the dense product beats the sum over neighbours, whatever the graph.
-DENSE_UP_TO = 100
+# Measured: where more than this share of the weights is not zero, the dense product beats MKL's sparse one ...
+DENSE_FROM = 1 / 8
+# ... or, without MKL, the sums over neighbours.
+DENSE_FROM_WITHOUT_MKL = 1 / 25
 # Neighbours are summed for so many numbers, but at least so many rows, at a time: what is summed stays in the cache.
 BLOCK = 1 << 19
 FEWEST_ROWS = 8
@@ -86,7 +89,11 @@ class SimulatedNetwork:
                     f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
                 )
         mixing = self.topology.at(index)
-        product = self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
+        has_mkl = self.device.type == "cpu" and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+        if len(mixing.values) > (DENSE_FROM if has_mkl else DENSE_FROM_WITHOUT_MKL) * self.n**2:
+            product = self._dense(mixing)
+        else:
+            product = self._sparse(mixing) if has_mkl else self._neighbour_sums(mixing)
         self._products[index] = product
         return product
 
@@ -95,6 +102,22 @@ class SimulatedNetwork:
 
         def product(x: Tensor, out: Tensor) -> None:
             torch.mm(weights, x, out=out)
+
+        return product
+
+    def _sparse(self, mixing: Mixing) -> Product:
+        """`_neighbour_sums` by MKL: the same bits, on any number of threads, two to three times faster."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse", UserWarning)  # its interface may change in some later release
+            weights = torch.sparse_csr_tensor(
+                torch.from_numpy(mixing.indptr.astype(np.int32)),
+                torch.from_numpy(mixing.indices.astype(np.int32)),
+                torch.from_numpy(mixing.values.copy()).to(self.dtype),
+                size=(self.n, self.n),
+            )
+
+        def product(x: Tensor, out: Tensor) -> None:
+            torch.addmm(out, weights, x, beta=0, out=out)
 
         return product
 

@@ -8,22 +8,23 @@ import torch
 
 from gossamer import GossamerError, topology
 from gossamer.network import Network, Pending, Ready, SimulatedNetwork
-from gossamer.network.simulated import BLOCK, DENSE_UP_TO, FEWEST_ROWS
+from gossamer.network.simulated import BLOCK, FEWEST_ROWS
 from gossamer.topology import Mixing, Topology
 
+MANY_NODES = 101
 FLOATS = {torch.float64: 1e-13, torch.float32: 1e-5}
 FEW = {
     "one": lambda: topology.complete(1),
     "pair": lambda: topology.chain(2),
     "ring": lambda: topology.ring(9),
     "irregular": lambda: topology.erdos_renyi(12, probability=0.3, seed=2),
-    "at the limit": lambda: topology.ring(DENSE_UP_TO),
+    "many, all connected": lambda: topology.complete(MANY_NODES),
 }
 MANY = {
-    "ring": lambda: topology.ring(DENSE_UP_TO + 1),
-    "star": lambda: topology.star(DENSE_UP_TO + 10),
-    "irregular": lambda: topology.erdos_renyi(DENSE_UP_TO + 20, probability=0.05, seed=3),
-    "negative weights": lambda: topology.star(DENSE_UP_TO + 1, weights="fastest"),
+    "ring": lambda: topology.ring(MANY_NODES),
+    "star": lambda: topology.star(MANY_NODES + 10),
+    "irregular": lambda: topology.erdos_renyi(3 * MANY_NODES, probability=0.025, seed=3),
+    "negative weights": lambda: topology.star(MANY_NODES, weights="fastest"),
 }
 
 
@@ -49,7 +50,8 @@ def edges_by_hand(where: Topology) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FEW)
-def test_few_nodes_are_mixed_by_their_weights(name, dtype):
+def test_where_most_are_connected_the_product_is_dense(name, dtype, monkeypatch):
+    monkeypatch.setattr(SimulatedNetwork, "_sparse", lambda self, mixing: pytest.fail("a sparse product was made"))
     where = FEW[name]()
     x = vectors(where.n, 3, dtype)
     (mixed,) = SimulatedNetwork(where, dtype=dtype).mix(x, round=0).wait()
@@ -60,8 +62,11 @@ def test_few_nodes_are_mixed_by_their_weights(name, dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("d", [1, 7, BLOCK // FEWEST_ROWS // 2, BLOCK // FEWEST_ROWS + 1])
 @pytest.mark.parametrize("name", MANY)
-def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, monkeypatch):
+@pytest.mark.parametrize("has_mkl", [True, False])
+def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, has_mkl, monkeypatch):
     monkeypatch.setattr(Mixing, "dense", lambda self: pytest.fail("an N x N matrix was made"))
+    if not has_mkl:
+        monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     where = MANY[name]()
     x = vectors(where.n, d, dtype)
     (mixed,) = SimulatedNetwork(where, dtype=dtype).mix(x, round=0).wait()
@@ -69,7 +74,31 @@ def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, monk
     assert float((mixed.double() - mixed_by_hand(where, x)).abs().max()) < FLOATS[dtype]
 
 
-@pytest.mark.parametrize(("n", "d"), [(6, 4), (DENSE_UP_TO + 1, 4), (DENSE_UP_TO + 1, 9000)])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_over_neighbours_are_the_same_bits_on_any_number_of_threads_and_whatever_out_holds(dtype):
+    where = topology.random_regular(200, 4)
+    net = SimulatedNetwork(where, dtype=dtype)
+    x = vectors(200, 3000, dtype)
+    found = []
+    threads = torch.get_num_threads()
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            found += net.mix(x, round=0, out=(torch.full_like(x, torch.nan),)).wait()
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0].isfinite().all()
+    assert all(torch.equal(found[0], other) for other in found)
+
+
+def test_a_node_that_is_not_finite_spoils_its_neighbours_only():
+    x = vectors(MANY_NODES, 2)
+    x[50] = torch.inf
+    (mixed,) = SimulatedNetwork(topology.ring(MANY_NODES), dtype=torch.float64).mix(x, round=0).wait()
+    assert (~mixed.isfinite().all(1)).nonzero().flatten().tolist() == [49, 50, 51]
+
+
+@pytest.mark.parametrize(("n", "d"), [(6, 4), (MANY_NODES, 4), (MANY_NODES, 9000)])
 def test_results_are_written_into_out_and_the_vectors_are_left_alone(n, d):
     where = topology.ring(n)
     net = SimulatedNetwork(where, dtype=torch.float64)
@@ -84,7 +113,7 @@ def test_results_are_written_into_out_and_the_vectors_are_left_alone(n, d):
         assert float((result - mixed_by_hand(where, vector)).abs().max()) < 1e-13
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 2), (6, 4), (DENSE_UP_TO + 1, 4)])
+@pytest.mark.parametrize(("n", "d"), [(1, 2), (6, 4), (MANY_NODES, 4)])
 def test_without_out_the_results_are_new_tensors(n, d):
     where = topology.complete(1) if n == 1 else topology.ring(n)
     net = SimulatedNetwork(where, dtype=torch.float64)
@@ -103,7 +132,7 @@ def test_out_needs_one_tensor_for_each_vector():
         net.mix(vectors(4, 2), vectors(4, 2), round=0, out=(torch.empty(4, 2, dtype=torch.float64),))
 
 
-@pytest.mark.parametrize("n", [4, DENSE_UP_TO + 4])
+@pytest.mark.parametrize("n", [4, MANY_NODES + 4])
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (5, 3), (4, 3, 1), ()])
 def test_what_is_no_stack_of_all_nodes_is_named_in_the_first_round(n, shape):
     net = SimulatedNetwork(topology.ring(n), dtype=torch.float64)
@@ -116,7 +145,7 @@ def test_what_is_no_stack_of_all_nodes_is_named_in_the_first_round(n, shape):
     assert net.mix(vectors(n, 2), round=0).wait()[0].shape == (n, 2)
 
 
-@pytest.mark.parametrize("n", [8, DENSE_UP_TO + 4])
+@pytest.mark.parametrize("n", [8, MANY_NODES + 4])
 @pytest.mark.parametrize("make", [topology.one_peer_exponential, topology.random_matchings], ids=lambda f: f.__name__)
 def test_a_schedule_uses_the_weights_of_the_round_within_its_period(make, n):
     where = make(n)
