@@ -5,8 +5,9 @@ between it and the models.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -91,11 +92,10 @@ class NodeModels:
         row = self.layout.flatten(module)
         self.x = row.expand(nodes, -1).contiguous()
         self.grad = torch.zeros_like(self.x)
-        # Copies are made of a model that holds no parameters of its own, so that N of them cost next to nothing.
-        self.layout.bind(module, row, None)
-        self.modules = [module] + [self._shallow(module) for _ in range(nodes - 1)]
-        for i, own in enumerate(self.modules):
-            self.layout.bind(own, self.x[i], self.grad[i])
+        self.layout.bind(module, self.x[0], self.grad[0])
+        # Copies are made of one that has never run and holds no trainable parameters.
+        self._pattern = self._shallow(module)
+        self.modules: Sequence[nn.Module] = _Copies(module, nodes, self._copy)
 
     def averaged(self) -> nn.Module:
         """A model whose parameters and floating-point buffers are the exact mean over the nodes."""
@@ -121,12 +121,49 @@ class NodeModels:
 
     def load_buffers(self, saved: dict[str, Tensor]) -> None:
         """Take over what `buffers` gave."""
+        if not saved:
+            return
         for i, module in enumerate(self.modules):
             for name, buffer in module.named_buffers():
                 buffer.copy_(saved[name][i])
+
+    def _copy(self, node: int) -> nn.Module:
+        own = self._shallow(self._pattern)
+        self.layout.bind(own, self.x[node], self.grad[node])
+        return own
 
     def _shallow(self, module: nn.Module) -> nn.Module:
         """A copy with its own frozen parameters and buffers, whose trainable parameters are bound afterwards."""
         trainable = dict(module.named_parameters())
         memo: dict[int, object] = {id(trainable[s.name]): nn.Parameter(self.x.new_empty(0)) for s in self.layout}
         return copy.deepcopy(module, memo)
+
+
+class _Copies(Sequence[nn.Module]):
+    """The nodes' models, each made when it is first asked for: groups of nodes are computed without them.
+
+    Their Python objects would take 80 kB a node.
+    """
+
+    def __init__(self, first: nn.Module, nodes: int, make: Callable[[int], nn.Module]) -> None:
+        self._made = {0: first}
+        self._nodes = nodes
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._nodes
+
+    @overload
+    def __getitem__(self, node: int) -> nn.Module: ...
+    @overload
+    def __getitem__(self, node: slice) -> list[nn.Module]: ...
+    def __getitem__(self, node: int | slice) -> nn.Module | list[nn.Module]:
+        if isinstance(node, slice):
+            return [self[i] for i in range(*node.indices(self._nodes))]
+        if not -self._nodes <= node < self._nodes:
+            raise IndexError(f"there are {self._nodes} nodes, 0 to {self._nodes - 1}, but no node {node}")
+        node %= self._nodes
+        if node not in self._made:
+            # Of two threads that come at once, both take what the first has made.
+            self._made.setdefault(node, self._make(node))
+        return self._made[node]

@@ -46,7 +46,7 @@ class Run:
     """
 
     history: History
-    models: list[nn.Module]
+    models: Sequence[nn.Module]
     simulation: Simulation
 
     @property
