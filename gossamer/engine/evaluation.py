@@ -64,7 +64,7 @@ def evaluate_together(
         own = groups[group]
         truth = targets[starts[block] : starts[block] + TOGETHER_BATCH]
         x = pipeline.batch(inputs, torch.arange(starts[block], starts[block] + len(truth)))
-        losses, hits = form.scores(own, x.expand(len(own), *x.shape), truth.expand(len(own), -1))
+        losses, hits = form.scores(form.views(own), x.expand(len(own), *x.shape), truth.expand(len(own), -1))
         right[group, : len(own), block] = hits
         loss[group, : len(own), block] = losses.double() * len(truth)
 

@@ -17,7 +17,7 @@ from gossamer.engine.flat import NodeModels
 from gossamer.engine.meter import Meter
 from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
-from gossamer.engine.together import Together, build, group_size, is_worthwhile
+from gossamer.engine.together import Together, Views, build, group_size, is_worthwhile
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
@@ -90,6 +90,9 @@ class Simulation:
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         self._together = self._form_for_groups()
+        size = group_size(data.nodes, settings.batch_size) if self._together else 1
+        self._groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
+        self._views = [self._views_of(self._together, own) for own in self._groups] if self._together else []
 
     def advance(self, measured: bool = False) -> None:
         """One round. `measured` notes the gradients' length, for the `measure()` that follows."""
@@ -156,41 +159,39 @@ class Simulation:
 
     def _gradients(self, measured: bool) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
-        nodes = self.data.nodes
-        group = group_size(nodes, self.settings.batch_size) if self._together else 1
-        samples = [0] * nodes
+        samples = [0] * self.data.nodes
 
         def one(k: int) -> None:
-            own = range(k * group, min((k + 1) * group, nodes))
+            own = self._groups[k]
             indices = [self.batches.next(node) for node in own]
             for node, index in zip(own, indices, strict=True):
                 samples[node] = len(index)
-            if not (self._together and self._group_gradients(self._together, own, indices)):
+            if not (self._together and self._group_gradients(self._together, k, indices)):
                 for node, index in zip(own, indices, strict=True):
                     self._node_gradient(node, index)
-            for node in own:
-                self._finish_gradient(node, measured)
+            self._finish_gradients(own, measured)
 
-        self._workers.run(one, -(-nodes // group))
+        self._workers.run(one, len(self._groups))
         return sum(samples)
 
     @torch.no_grad()
-    def _finish_gradient(self, node: int, measured: bool) -> None:
-        """Clip a node's gradient and add weight decay, while it is still in the worker's cache."""
-        row, clip = self.models.grad[node], self.settings.clip
+    def _finish_gradients(self, own: range, measured: bool) -> None:
+        """Clip the gradients of some nodes and add weight decay, while they are still in the worker's cache."""
+        grads, clip = self.models.grad[own.start : own.stop], self.settings.clip
         if clip is not None or measured:
-            norm = float(torch.linalg.vector_norm(row))
-            self._gradient_norms[node] = norm
-            if clip is not None and norm > clip:
-                row.mul_(clip / norm)
+            for node, row in zip(own, grads, strict=True):
+                norm = float(torch.linalg.vector_norm(row))
+                self._gradient_norms[node] = norm
+                if clip is not None and norm > clip:
+                    row.mul_(clip / norm)
         if self.settings.weight_decay:
-            row.add_(self.models.x[node], alpha=self.settings.weight_decay)
+            grads.add_(self.models.x[own.start : own.stop], alpha=self.settings.weight_decay)
 
-    def _group_gradients(self, form: Together, own: range, indices: list[Tensor]) -> bool:
-        """The gradients of several nodes at once; False if their batches differ in size and they must go one by one."""
+    def _group_gradients(self, form: Together, k: int, indices: list[Tensor]) -> bool:
+        """The gradients of a group at once; False if its batches differ in size and the nodes must go one by one."""
         if len({len(index) for index in indices}) > 1:
             return False
-        pipeline = self.data.pipeline
+        own, pipeline = self._groups[k], self.data.pipeline
         draws = [pipeline.draw(len(indices[0]), self.batches.generators[node]) for node in own]
         index = torch.cat(indices)
         stacked = None if draws[0] is None else torch.cat([d for d in draws if d is not None])
@@ -198,8 +199,7 @@ class Simulation:
         rows = slice(own.start, own.stop)
         shape = (len(own), len(indices[0]))
         self._losses[rows], _ = form.gradients(
-            self.models.x[rows],
-            self.models.grad[rows],
+            *self._views[k],
             inputs.view(*shape, *inputs.shape[1:]),
             self._targets[index].view(shape),
             self._loss_weights[rows],
@@ -240,6 +240,11 @@ class Simulation:
         probe = torch.zeros(1, 1, dtype=torch.int64)
         sample = self.data.pipeline.batch(self._inputs, probe[0])
         return form if form is not None and form.fits(sample[None], probe) else None
+
+    def _views_of(self, form: Together, own: range) -> tuple[Views, Views]:
+        """The parameters and the gradients of a group."""
+        rows = slice(own.start, own.stop)
+        return form.views(self.models.x[rows]), form.views(self.models.grad[rows])
 
     def _private_generators(self) -> NodeGenerators | None:
         """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""

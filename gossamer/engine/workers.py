@@ -16,8 +16,10 @@ from gossamer.arguments import whole_number
 from gossamer.errors import GossamerError
 
 _M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
 _ALWAYS_FROM_THE_HEAP = 2**31 - 1
+_KEPT_BY_A_THREAD = 1 << 26
 
 
 class Workers:
@@ -71,6 +73,8 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _ALWAYS_FROM_THE_HEAP)
         mallopt(_M_TRIM_THRESHOLD, _ALWAYS_FROM_THE_HEAP)
+        # The heaps of other threads than the main one know no trim threshold, only this.
+        mallopt(_M_TOP_PAD, _KEPT_BY_A_THREAD)
 
 
 def cores() -> int:

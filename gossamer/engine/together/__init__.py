@@ -4,8 +4,8 @@ Run one by one, nodes with small batches spend their time in the overhead of a h
 operation serves a whole group, with an arrangement of the numbers in memory that suits small batches (see `layers`).
 """
 
-from gossamer.engine.together.chain import Together
+from gossamer.engine.together.chain import Together, Views
 from gossamer.engine.together.groups import group_size, is_worthwhile
 from gossamer.engine.together.recognition import build
 
-__all__ = ["Together", "build", "group_size", "is_worthwhile"]
+__all__ = ["Together", "Views", "build", "group_size", "is_worthwhile"]

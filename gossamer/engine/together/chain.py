@@ -1,9 +1,13 @@
 """A chain of layers that a group of nodes runs together."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from gossamer.engine.together.layers import Layer
+
+Views = list[Any]
 
 
 class Together:
@@ -35,35 +39,42 @@ class Together:
             and targets.numel() > 0
         )
 
+    def views(self, rows: Tensor) -> Views:
+        """What `gradients` and `scores` want to know of G nodes' parameters, or of their gradients, `rows` [G, d].
+
+        Make them once and use them in every round: making them anew takes a tenth of a round.
+        """
+        return [layer.views(rows) for layer in self.layers]
+
     @torch.no_grad()
     def gradients(
-        self, rows: Tensor, grads: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor | None = None
+        self, own: Views, grads: Views, inputs: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Overwrite `grads` [G, d] with the gradients of the mean cross-entropies at the parameters `rows` [G, d].
+        """Overwrite `grads` with the gradients of the mean cross-entropies at the parameters `own`.
 
         `weights` [G] scales each node's loss for the gradient. Returns the losses [G], not scaled, and how many
         predictions are right [G].
         """
         x = _batch_last(inputs)
         tape = []
-        for layer in self.layers:
-            x, kept = layer.forward(x, rows)
+        for layer, parameters in zip(self.layers, own, strict=True):
+            x, kept = layer.forward(x, parameters)
             tape.append(kept)
         log_probability = torch.log_softmax(x, 1)
         dy = _loss_gradient(log_probability, targets, weights)
         for i in range(len(self.layers) - 1, self._first_trained - 1, -1):
             # What a layer has kept is freed as soon as it is used.
-            dx = self.layers[i].backward(dy, tape.pop(), rows, grads, i > self._first_trained)
+            dx = self.layers[i].backward(dy, tape.pop(), own[i], grads[i], i > self._first_trained)
             if dx is not None:
                 dy = dx
         return _scores(log_probability, targets)
 
     @torch.no_grad()
-    def scores(self, rows: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean cross-entropies [G] and the numbers of right predictions [G] at `rows`, without gradients."""
+    def scores(self, own: Views, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean cross-entropies [G] and the numbers of right predictions [G] at `own`, without gradients."""
         x = _batch_last(inputs)
-        for layer in self.layers:
-            x, _ = layer.forward(x, rows)
+        for layer, parameters in zip(self.layers, own, strict=True):
+            x, _ = layer.forward(x, parameters)
         return _scores(torch.log_softmax(x, 1), targets)
 
 

@@ -19,44 +19,53 @@ class Layer(Protocol):
     trains: bool
     """Whether it has parameters."""
 
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
-        """The output for the parameters in `rows` [G, d], and what `backward` will want to know."""
+    def views(self, rows: Tensor) -> Any:
+        """The layer's parameters, or their gradients, as views into `rows` [G, d]: `own` and `grads` below."""
         ...
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor | None:
-        """Write the parameters' gradients into `grads` [G, d] and return the input's gradient if it is `wanted`."""
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
+        """The output for the parameters `own`, and what `backward` will want to know."""
+        ...
+
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor | None:
+        """Write the parameters' gradients into `grads` and return the input's gradient if it is `wanted`."""
         ...
 
 
-class ReLU:
-    """y = max(x, 0)."""
+class Fixed:
+    """A layer without parameters."""
 
     trains = False
 
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+    def views(self, rows: Tensor) -> None:
+        """Nothing."""
+
+
+class ReLU(Fixed):
+    """y = max(x, 0)."""
+
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """The positive part."""
         y = x.relu()
         return y, y
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """dx = dy where y > 0, else 0."""
         dx: Tensor = torch.ops.aten.threshold_backward(dy, kept, 0)
         return dx
 
 
-class Flatten:
+class Flatten(Fixed):
     """[G, H, C, W, B] to [G, CHW, B], in the order in which torch flattens an image."""
 
-    trains = False
-
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """The images as vectors; vectors stay as they are."""
         if x.dim() == 3:
             return x, None
         groups, height, channels, width, batch = x.shape
         return x.transpose(1, 2).reshape(groups, channels * height * width, batch), x.shape
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """The vectors as images."""
         if kept is None:
             return dy
@@ -72,14 +81,18 @@ class Linear:
     def __init__(self, weight: Slot) -> None:
         self.weight = weight
 
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
-        """A x for every node and sample."""
-        return torch.bmm(self.weight.view(rows), x), x
+    def views(self, rows: Tensor) -> Tensor:
+        """A, [G, out, in]."""
+        return self.weight.view(rows)
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor | None:
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
+        """A x for every node and sample."""
+        return torch.bmm(own, x), x
+
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor | None:
         """dA = dy x^T and dx = A^T dy."""
-        torch.bmm(dy, kept.transpose(1, 2), out=self.weight.view(grads))
-        return torch.bmm(self.weight.view(rows).transpose(1, 2), dy) if wanted else None
+        torch.bmm(dy, kept.transpose(1, 2), out=grads)
+        return torch.bmm(own.transpose(1, 2), dy) if wanted else None
 
 
 class Bias:
@@ -93,23 +106,16 @@ class Bias:
     def __init__(self, bias: Slot) -> None:
         self.bias = bias
 
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+    def views(self, rows: Tensor) -> Tensor:
+        """b, [G, C]."""
+        return self.bias.view(rows)
+
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """x + b, in place."""
-        return x.add_(per_channel(self.bias, rows, x)), None
+        return x.add_(own[:, :, None] if x.dim() == 3 else own[:, None, :, None, None]), None
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """db = the sum of dy over everything but the channel, and dx = dy."""
-        self.bias.view(grads).copy_(sum_per_channel(dy))
+        # Summing over the outer axis first is a sum of long vectors, several times faster than all axes at once.
+        grads.copy_(dy.sum(2) if dy.dim() == 3 else dy.sum(1).sum((2, 3)))
         return dy
-
-
-def per_channel(slot: Slot, rows: Tensor, x: Tensor) -> Tensor:
-    """A parameter with one number per channel (or feature), shaped to go with x."""
-    value = slot.view(rows)
-    return value[:, :, None] if x.dim() == 3 else value[:, None, :, None, None]
-
-
-def sum_per_channel(x: Tensor) -> Tensor:
-    """The sum over positions and batch, [G, C]."""
-    # Summing over the outer axis first is a sum of long vectors, several times faster than all axes at once.
-    return x.sum(2) if x.dim() == 3 else x.sum(1).sum((2, 3))

@@ -1,129 +1,104 @@
-"""Max and mean pooling of G nodes at once."""
+"""Max and mean pooling of G nodes at once.
 
-import math
-from collections.abc import Iterator
+To torch, all images together are one volume of H x (G C) x W places with B channels, and channels are what it pools
+side by side: a window of kh x 1 x kw places pools every image of every node in one call, however small the batch.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from gossamer.engine.together.layers import Fixed
+
+Pair = tuple[int, int]
 
 
+@dataclass(frozen=True)
 class Windows:
-    """Which pixels a pooling looks at: for each place in the window, one pixel of every output."""
+    """Which pixels a pooling looks at."""
 
-    def __init__(
-        self, size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int]
-    ) -> None:
-        self.size = size
-        self.stride = stride
-        self.padding = padding
-        self.dilation = dilation
-
-    def pad(self, x: Tensor, value: float) -> Tensor:
-        """x [G, H, C, W, B] with its padding."""
-        high, wide = self.padding
-        return functional.pad(x, (0, 0, wide, wide, 0, 0, high, high), value=value) if high or wide else x
-
-    def cut(self, dx: Tensor) -> Tensor:
-        """Undo `pad`."""
-        high, wide = self.padding
-        if not (high or wide):
-            return dx
-        return dx[:, high : dx.shape[1] - high, :, wide : dx.shape[3] - wide].contiguous()
-
-    def places(self, x: Tensor) -> Iterator[Tensor]:
-        """Views of a padded image, one per place in the window, row by row."""
-        along_height = self._slices(0, x.shape[1])
-        along_width = self._slices(1, x.shape[3])
-        for rows in along_height:
-            for columns in along_width:
-                yield x[:, rows, :, columns]
-
-    def tile(self, shape: torch.Size) -> bool:
-        """Whether each pixel of a padded image lies in exactly one window, so that no gradients need be added up."""
-        fits = shape[1] % self.size[0] == 0 and shape[3] % self.size[1] == 0
-        return fits and self.size == self.stride and self.dilation == (1, 1)
-
-    def _slices(self, axis: int, length: int) -> list[slice]:
-        size, stride, dilation = self.size[axis], self.stride[axis], self.dilation[axis]
-        count = (length - dilation * (size - 1) - 1) // stride + 1
-        starts = [dilation * k for k in range(size)]
-        return [slice(start, start + stride * (count - 1) + 1, stride) for start in starts]
+    size: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair = (1, 1)
 
 
-class MaxPool:
-    """The largest pixel of each window; of equal ones the first, as in torch."""
-
-    trains = False
+class MaxPool(Fixed):
+    """The largest pixel of each window; of equal ones the first."""
 
     def __init__(self, windows: Windows) -> None:
-        self.windows = windows
+        self._windows = (
+            _places(windows.size, 1),
+            _places(windows.stride, 1),
+            _places(windows.padding, 0),
+            _places(windows.dilation, 1),
+            False,
+        )
 
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
-        """A running maximum over the places in the window; kept is by how much each place raises it."""
-        x = self.windows.pad(x, -math.inf)
-        y, *others = self.windows.places(x)
-        rises = []
-        for place in others:
-            rises.append(place - y)
-            y = torch.maximum(y, place)
-        return (y if others else y.clone()), (x.shape, rises)
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
+        """The maxima; kept is where they were."""
+        volume = _volume(x)
+        y, place = torch.ops.aten.max_pool3d_with_indices(volume, *self._windows)
+        return _images(y, len(x)), (volume, place)
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
-        """From the last place to the first: a place takes the gradient where it raised the maximum."""
-        shape, rises = kept
-        alone = self.windows.tile(shape)
-        dx = dy.new_empty(shape) if alone else dy.new_zeros(shape)
-        first, *others = self.windows.places(dx)
-        # threshold_backward gives dy where rise > 0, else 0, far faster than comparisons and masks.
-        for place, rise in reversed(list(zip(others, rises, strict=True))):
-            if alone:
-                taken = torch.ops.aten.threshold_backward.grad_input(dy, rise, 0, grad_input=place)
-            else:
-                taken = torch.ops.aten.threshold_backward(dy, rise, 0)
-                place.add_(taken)
-            dy = dy - taken
-        first.copy_(dy) if alone else first.add_(dy)
-        return self.windows.cut(dx)
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
+        """A pixel takes the gradients of the windows whose maximum it was."""
+        volume, place = kept
+        dx = torch.ops.aten.max_pool3d_with_indices_backward(_volume(dy), volume, *self._windows, place)
+        return _images(dx, len(dy))
 
 
-class MeanPool:
+class MeanPool(Fixed):
     """The mean of each window, padding counted as zeros."""
 
-    trains = False
-
     def __init__(self, windows: Windows) -> None:
-        self.windows = windows
+        self._windows = (
+            _places(windows.size, 1),
+            _places(windows.stride, 1),
+            _places(windows.padding, 0),
+            False,
+            True,
+            None,
+        )
 
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
-        """The sum over the places in the window, divided by their number."""
-        x = self.windows.pad(x, 0.0)
-        first, *others = self.windows.places(x)
-        y = first.clone()
-        for place in others:
-            y.add_(place)
-        return y.div_(1 + len(others)), x.shape
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
+        """The means."""
+        volume = _volume(x)
+        return _images(torch.ops.aten.avg_pool3d(volume, *self._windows), len(x)), volume
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
-        """Every place takes an equal share."""
-        dx = dy.new_zeros(kept)
-        share = dy / math.prod(self.windows.size)
-        for target in self.windows.places(dx):
-            target.add_(share)
-        return self.windows.cut(dx)
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
+        """Every pixel of a window takes an equal share."""
+        return _images(torch.ops.aten.avg_pool3d_backward(_volume(dy), kept, *self._windows), len(dy))
 
 
-class GlobalMean:
+def _places(pair: Pair, between: int) -> list[int]:
+    """Height and width with what applies along the axis of nodes and channels between them."""
+    return [pair[0], between, pair[1]]
+
+
+def _volume(x: Tensor) -> Tensor:
+    """[G, H, C, W, B] as [1, B, H, G C, W]; no copy where the rows lie outermost in memory, as convolutions do it."""
+    groups, height, channels, width, batch = x.shape
+    return x.transpose(0, 1).reshape(1, height, groups * channels, width, batch).permute(0, 4, 1, 2, 3)
+
+
+def _images(volume: Tensor, groups: int) -> Tensor:
+    """The inverse of `_volume`, with the batch innermost in memory again where torch has moved it."""
+    _, batch, height, _, width = volume.shape
+    last = volume.permute(0, 2, 3, 4, 1).contiguous()
+    return last.view(height, groups, -1, width, batch).transpose(0, 1)
+
+
+class GlobalMean(Fixed):
     """The mean over all positions, as an image of one pixel."""
 
-    trains = False
-
-    def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """[G, H, C, W, B] to [G, 1, C, 1, B]."""
         return (x.sum(1, keepdim=True).sum(3, keepdim=True)).div_(x.shape[1] * x.shape[3]), x.shape
 
-    def backward(self, dy: Tensor, kept: Any, rows: Tensor, grads: Tensor, wanted: bool) -> Tensor:
+    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """Every position takes an equal share."""
         shape: torch.Size = kept
         return (dy / (shape[1] * shape[3])).expand(shape).contiguous()

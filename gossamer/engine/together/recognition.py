@@ -134,7 +134,7 @@ def _mean_pool(part: nn.AvgPool2d, take: Take) -> list[Layer]:
     padding = _pair(part.padding)
     _require(not part.ceil_mode and part.divisor_override is None)
     _require(part.count_include_pad or padding == (0, 0))
-    return [MeanPool(Windows(_pair(part.kernel_size), _pair(part.stride), padding, (1, 1)))]
+    return [MeanPool(Windows(_pair(part.kernel_size), _pair(part.stride), padding))]
 
 
 def _global_mean(part: nn.AdaptiveAvgPool2d, take: Take) -> list[Layer]:
