@@ -114,3 +114,22 @@ def test_the_layout_is_made_on_any_device():
     models = NodeModels(module, 3, torch.device("meta"))
     assert models.x.device.type == models.grad.device.type == "meta"
     assert all(p.device.type == "meta" for p in models.modules[2].parameters())
+
+
+def test_a_nodes_module_is_made_when_it_is_asked_for_and_then_stays():
+    models = NodeModels(small(), 4, CPU)
+    assert len(models.modules) == 4
+    third = models.modules[2]
+    assert models.modules[2] is models.modules[-2] is third
+    assert [m is third for m in models.modules[1:]] == [False, True, False]
+    assert len(set(map(id, models.modules))) == 4
+    with pytest.raises(IndexError, match="there are 4 nodes, 0 to 3, but no node 4"):
+        models.modules[4]
+
+
+def test_a_module_made_late_starts_as_the_first_one_did():
+    models = NodeModels(small(), 2, CPU)
+    models.modules[0](torch.randn(6, 2, 4, 4) + 5)
+    early, late = (model[1].running_mean for model in models.modules)
+    assert early.abs().sum() > 0
+    assert torch.equal(late, torch.zeros(3))

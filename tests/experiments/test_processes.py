@@ -39,6 +39,17 @@ def launch(
     )  # fmt: skip
 
 
+THREADS_AFTERWARDS = """
+import os, sys
+from pathlib import Path
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.processes import train_here
+train_here(Experiment(nodes=2, partition="iid", rounds=1), Path(sys.argv[1]))
+left = [name for path in Path("/proc/self/task").glob("*/comm") if "gloo" in (name := path.read_text())]
+Path(__file__).with_name("left" + os.environ["RANK"]).write_text(str(left))
+"""
+
+
 def finish(process: subprocess.Popen[str]) -> str:
     """What it printed; kills everything if it hangs."""
     try:
@@ -109,6 +120,15 @@ def test_evaluations_are_those_of_the_simulator_and_reach_the_loggers(tmp_path):
     real, simulated = StoredRun(tmp_path / "real"), train(experiment, tmp_path / "simulated")
     assert [row["round"] for row in real.rows] == [row["round"] for row in simulated.rows] == [*range(0, 34, 3), 35]
     assert not flags or len(list((tmp_path / "real" / "tensorboard").iterdir())) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the names of threads are read from /proc")
+def test_no_thread_of_the_network_is_left_that_could_abort_the_exit(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(THREADS_AFTERWARDS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*command, str(script), str(tmp_path / "run")], timeout=100, check=True)
+    assert [(tmp_path / f"left{rank}").read_text() for rank in (0, 1)] == ["[]", "[]"]
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
