@@ -13,6 +13,7 @@ import pytest
 from gossamer.cli.run import run as run_command
 from gossamer.errors import GossamerError
 from gossamer.experiments import processes
+from gossamer.experiments.claims import claim
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.processes import train_here
 from gossamer.experiments.store import StoredRun
@@ -129,6 +130,18 @@ def test_no_thread_of_the_network_is_left_that_could_abort_the_exit(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*command, str(script), str(tmp_path / "run")], timeout=100, check=True)
     assert [(tmp_path / f"left{rank}").read_text() for rank in (0, 1)] == ["[]", "[]"]
+
+
+def test_the_first_process_claims_the_directory_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "train_here", lambda *arguments: None)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
+    with claim(tmp_path, "run"):
+        monkeypatch.setenv("RANK", "1")
+        run_command(out=tmp_path / "run")
+        monkeypatch.setenv("RANK", "0")
+        with pytest.raises(GossamerError, match="is being made by another process"):
+            run_command(out=tmp_path / "run")
+    run_command(out=tmp_path / "run")
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
