@@ -159,14 +159,16 @@ class Simulation:
 
     def _gradients(self, measured: bool) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
-        samples = [0] * self.data.nodes
+        samples = [0] * len(self._groups)
 
         def one(k: int) -> None:
             own = self._groups[k]
             indices = [self.batches.next(node) for node in own]
-            for node, index in zip(own, indices, strict=True):
-                samples[node] = len(index)
-            if not (self._together and self._group_gradients(self._together, k, indices)):
+            sizes = [index.numel() for index in indices]
+            samples[k] = sum(sizes)
+            if self._together and len(set(sizes)) == 1:
+                self._group_gradients(self._together, k, indices)
+            else:
                 for node, index in zip(own, indices, strict=True):
                     self._node_gradient(node, index)
             self._finish_gradients(own, measured)
@@ -187,10 +189,8 @@ class Simulation:
         if self.settings.weight_decay:
             grads.add_(self.models.x[own.start : own.stop], alpha=self.settings.weight_decay)
 
-    def _group_gradients(self, form: Together, k: int, indices: list[Tensor]) -> bool:
-        """The gradients of a group at once; False if its batches differ in size and the nodes must go one by one."""
-        if len({len(index) for index in indices}) > 1:
-            return False
+    def _group_gradients(self, form: Together, k: int, indices: list[Tensor]) -> None:
+        """The gradients of a group at once, from batches of equal size."""
         own, pipeline = self._groups[k], self.data.pipeline
         draws = [pipeline.draw(len(indices[0]), self.batches.generators[node]) for node in own]
         index = torch.cat(indices)
@@ -198,13 +198,12 @@ class Simulation:
         inputs = pipeline.batch(self._inputs, index, stacked)
         rows = slice(own.start, own.stop)
         shape = (len(own), len(indices[0]))
-        self._losses[rows], _ = form.gradients(
+        self._losses[rows] = form.gradients(
             *self._views[k],
             inputs.view(*shape, *inputs.shape[1:]),
             self._targets[index].view(shape),
             self._loss_weights[rows],
         )
-        return True
 
     def _node_gradient(self, node: int, index: Tensor) -> None:
         pipeline, device = self.data.pipeline, self.settings.device

@@ -51,23 +51,25 @@ class Group:
             right.append((output.argmax(1) == self.targets[i]).sum())
         return self.models.grad.clone(), torch.stack(losses), torch.stack(right)
 
-    def at_once(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def at_once(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         grads = torch.full_like(self.x, torch.nan)
-        return grads, *self.gradients(grads, slice(None), weights)
+        return grads, self.gradients(grads, slice(None), weights)
 
-    def gradients(self, grads: Tensor, some: slice, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def gradients(self, grads: Tensor, some: slice, weights: Tensor | None = None) -> Tensor:
         own, written = self.form.views(self.x[some]), self.form.views(grads[some])
         return self.form.gradients(own, written, self.inputs[some], self.targets[some], weights)
 
 
 def assert_equal(group: Group, weights: Tensor | None = None) -> None:
     expected, expected_losses, expected_right = group.one_by_one(weights)
-    grads, losses, right = group.at_once(weights)
+    grads, losses = group.at_once(weights)
+    scores, right = group.form.scores(group.form.views(group.x), group.inputs, group.targets)
     tolerance = 1e-5 if group.x.dtype == torch.float32 else 1e-12
     for slot in group.models.layout:
         want, have = slot.view(expected), slot.view(grads)
         assert (want - have).norm() <= tolerance * expected.norm(dim=1).mean(), slot.name
     torch.testing.assert_close(losses, expected_losses, rtol=tolerance, atol=0)
+    assert torch.equal(scores, losses)
     assert torch.equal(right, expected_right)
 
 
@@ -213,7 +215,7 @@ def test_a_loss_that_is_not_a_number_is_reported_and_stays_with_its_node():
     group = Group(*MODELS["lenet"], nodes=3, batch=2, dtype=torch.float32)
     with torch.no_grad():
         group.x[1, 0] = torch.nan
-    grads, losses, _ = group.at_once()
+    grads, losses = group.at_once()
     assert losses.isnan().tolist() == [False, True, False]
     assert grads[[0, 2]].isfinite().all()
 

@@ -49,11 +49,10 @@ class Together:
     @torch.no_grad()
     def gradients(
         self, own: Views, grads: Views, inputs: Tensor, targets: Tensor, weights: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         """Overwrite `grads` with the gradients of the mean cross-entropies at the parameters `own`.
 
-        `weights` [G] scales each node's loss for the gradient. Returns the losses [G], not scaled, and how many
-        predictions are right [G].
+        `weights` [G] scales each node's loss for the gradient. Returns the losses [G], not scaled.
         """
         x = _batch_last(inputs)
         tape = []
@@ -67,7 +66,7 @@ class Together:
             dx = self.layers[i].backward(dy, tape.pop(), own[i], grads[i], i > self._first_trained)
             if dx is not None:
                 dy = dx
-        return _scores(log_probability, targets)
+        return _losses(log_probability, targets)
 
     @torch.no_grad()
     def scores(self, own: Views, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,7 +74,8 @@ class Together:
         x = _batch_last(inputs)
         for layer, parameters in zip(self.layers, own, strict=True):
             x, _ = layer.forward(x, parameters)
-        return _scores(torch.log_softmax(x, 1), targets)
+        log_probability = torch.log_softmax(x, 1)
+        return _losses(log_probability, targets), (log_probability.argmax(1) == targets).sum(1)
 
 
 def _batch_last(inputs: Tensor) -> Tensor:
@@ -92,7 +92,6 @@ def _loss_gradient(log_probability: Tensor, targets: Tensor, weights: Tensor | N
     return dy if weights is None else dy.mul_(weights.to(dy)[:, None, None])
 
 
-def _scores(log_probability: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropies and numbers of right predictions."""
-    losses = log_probability.gather(1, targets[:, None]).squeeze(1).mean(1).neg_()
-    return losses, (log_probability.max(1).indices == targets).sum(1)
+def _losses(log_probability: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropies [G]."""
+    return log_probability.gather(1, targets[:, None]).mean((1, 2)).neg_()

@@ -117,5 +117,5 @@ class Bias:
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """db = the sum of dy over everything but the channel, and dx = dy."""
         # Summing over the outer axis first is a sum of long vectors, several times faster than all axes at once.
-        grads.copy_(dy.sum(2) if dy.dim() == 3 else dy.sum(1).sum((2, 3)))
+        torch.sum(dy if dy.dim() == 3 else dy.sum(1), 2 if dy.dim() == 3 else (2, 3), out=grads)
         return dy
