@@ -128,8 +128,9 @@ class NodeModels:
                 buffer.copy_(saved[name][i])
 
     def _copy(self, node: int) -> nn.Module:
-        own = self._shallow(self._pattern)
-        self.layout.bind(own, self.x[node], self.grad[node])
+        with torch.inference_mode(False):  # whoever asks first: what is made in inference mode can never be trained
+            own = self._shallow(self._pattern)
+            self.layout.bind(own, self.x[node], self.grad[node])
         return own
 
     def _shallow(self, module: nn.Module) -> nn.Module:

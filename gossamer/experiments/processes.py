@@ -15,10 +15,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-
-# Any optimizer imports this, and if the process group exists by then, default arguments in there hold on to it: its
-# threads outlive destroy_process_group and now and then abort the process at exit. So it is imported before.
-import torch.distributed.nn.functional
 from torch import Tensor
 from torch.nn import functional
 

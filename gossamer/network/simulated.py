@@ -11,10 +11,12 @@ from gossamer.errors import GossamerError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
 
-# Measured: where more than this share of the weights is not zero, the dense product beats MKL's sparse one ...
+# Measured on CPUs: where more than this share of the weights is not zero, the dense product beats MKL's sparse one ...
 DENSE_FROM = 1 / 8
-# ... or, without MKL, the sums over neighbours.
+# ... or, where MKL does not help, the sums over neighbours.
 DENSE_FROM_WITHOUT_MKL = 1 / 25
+# On other devices one product beats many sums at least up to so many nodes.
+DENSE_UP_TO = 100
 # Neighbours are summed for so many numbers, but at least so many rows, at a time: what is summed stays in the cache.
 BLOCK = 1 << 19
 FEWEST_ROWS = 8
@@ -89,13 +91,19 @@ class SimulatedNetwork:
                     f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
                 )
         mixing = self.topology.at(index)
-        has_mkl = self.device.type == "cpu" and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-        if len(mixing.values) > (DENSE_FROM if has_mkl else DENSE_FROM_WITHOUT_MKL) * self.n**2:
-            product = self._dense(mixing)
+        share = len(mixing.values) / self.n**2
+        if self.device.type != "cpu":
+            product = self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
+        elif self._mkl_helps():
+            product = self._dense(mixing) if share > DENSE_FROM else self._sparse(mixing)
         else:
-            product = self._sparse(mixing) if has_mkl else self._neighbour_sums(mixing)
+            product = self._dense(mixing) if share > DENSE_FROM_WITHOUT_MKL else self._neighbour_sums(mixing)
         self._products[index] = product
         return product
+
+    def _mkl_helps(self) -> bool:
+        available: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+        return available and self.dtype in (torch.float32, torch.float64)
 
     def _dense(self, mixing: Mixing) -> Product:
         weights = torch.from_numpy(mixing.dense()).to(self.device, self.dtype)
@@ -106,7 +114,7 @@ class SimulatedNetwork:
         return product
 
     def _sparse(self, mixing: Mixing) -> Product:
-        """`_neighbour_sums` by MKL: the same bits, on any number of threads, two to three times faster."""
+        """`_neighbour_sums` by MKL, two to three times faster; the same bits on any number of threads."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse", UserWarning)  # its interface may change in some later release
             weights = torch.sparse_csr_tensor(

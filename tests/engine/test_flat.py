@@ -133,3 +133,12 @@ def test_a_module_made_late_starts_as_the_first_one_did():
     early, late = (model[1].running_mean for model in models.modules)
     assert early.abs().sum() > 0
     assert torch.equal(late, torch.zeros(3))
+
+
+def test_a_module_that_is_first_seen_in_inference_mode_can_be_trained():
+    models = NodeModels(small(), 2, CPU)
+    inputs = torch.randn(6, 2, 4, 4)
+    with torch.inference_mode():
+        models.modules[1].eval()(inputs)
+    models.modules[1].train()(inputs).square().mean().backward()
+    assert models.grad[1].abs().sum() > 0

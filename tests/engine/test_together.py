@@ -161,6 +161,14 @@ def test_any_convolution_and_pooling(data):
     assert_equal(Group(model, (2, *pair(20, 24)), nodes=2, batch=2, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("pool", [nn.AvgPool2d, nn.MaxPool2d])
+def test_a_window_may_be_larger_than_the_image_but_for_its_padding(pool):
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 4, 4, 4), nn.ReLU(), pool(3, 2, 1), nn.Flatten(), nn.Linear(4, CLASSES))
+
+    assert_equal(Group(model, (1, 8, 8), nodes=3, batch=4, dtype=torch.float64))
+
+
 def test_of_equal_pixels_the_first_is_the_largest():
     group = Group(lambda: SmallCNN((1, 8, 8), CLASSES), (1, 8, 8), nodes=2, batch=3, dtype=torch.float64)
     group.inputs.round_().clamp_(-1, 1)

@@ -91,6 +91,16 @@ def test_sums_over_neighbours_are_the_same_bits_on_any_number_of_threads_and_wha
     assert all(torch.equal(found[0], other) for other in found)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n", [6, 24, MANY_NODES])
+def test_half_precision_is_mixed_too(n, dtype):
+    where = topology.ring(n)
+    x = vectors(n, 3, dtype)
+    (mixed,) = SimulatedNetwork(where, dtype=dtype).mix(x, round=0).wait()
+    assert mixed.dtype == dtype
+    torch.testing.assert_close(mixed.double(), mixed_by_hand(where, x), rtol=0, atol=0.05)
+
+
 def test_a_node_that_is_not_finite_spoils_its_neighbours_only():
     x = vectors(MANY_NODES, 2)
     x[50] = torch.inf

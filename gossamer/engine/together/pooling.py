@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gossamer.engine.together.layers import Fixed
 
@@ -54,23 +55,21 @@ class MeanPool(Fixed):
     """The mean of each window, padding counted as zeros."""
 
     def __init__(self, windows: Windows) -> None:
-        self._windows = (
-            _places(windows.size, 1),
-            _places(windows.stride, 1),
-            _places(windows.padding, 0),
-            False,
-            True,
-            None,
-        )
+        self._padding = windows.padding
+        # Padded beforehand: torch refuses a volume that is smaller than the window before it is padded.
+        self._windows = (_places(windows.size, 1), _places(windows.stride, 1), [0, 0, 0], False, True, None)
 
     def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """The means."""
-        volume = _volume(x)
+        tall, wide = self._padding
+        volume = _volume(functional.pad(x, (0, 0, wide, wide, 0, 0, tall, tall)) if tall or wide else x)
         return _images(torch.ops.aten.avg_pool3d(volume, *self._windows), len(x)), volume
 
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """Every pixel of a window takes an equal share."""
-        return _images(torch.ops.aten.avg_pool3d_backward(_volume(dy), kept, *self._windows), len(dy))
+        dx = _images(torch.ops.aten.avg_pool3d_backward(_volume(dy), kept, *self._windows), len(dy))
+        tall, wide = self._padding
+        return dx[:, tall : dx.shape[1] - tall, :, wide : dx.shape[3] - wide]
 
 
 def _places(pair: Pair, between: int) -> list[int]:
