@@ -348,7 +348,7 @@ def main() -> int:
     wanted = options.only.split(",")
     for item, case in CASES.items():
         if item in wanted:
-            rounds = max(5, options.rounds // 6) if case.nodes > 100 else options.rounds
+            rounds = max(10, options.rounds // 3) if case.nodes > 100 else options.rounds
             what = f"({item}) {case.title}, N={case.nodes}, batch {case.batch}"
             show(Measurement(what, compare(case, rounds), limit=case.limit))
     if "i" in wanted:

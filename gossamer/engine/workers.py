@@ -16,10 +16,9 @@ from gossamer.arguments import whole_number
 from gossamer.errors import GossamerError
 
 _M_TRIM_THRESHOLD = -1
-_M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 _ALWAYS_FROM_THE_HEAP = 2**31 - 1
-_KEPT_BY_A_THREAD = 1 << 26
 
 
 class Workers:
@@ -73,8 +72,8 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _ALWAYS_FROM_THE_HEAP)
         mallopt(_M_TRIM_THRESHOLD, _ALWAYS_FROM_THE_HEAP)
-        # The heaps of other threads than the main one know no trim threshold, only this.
-        mallopt(_M_TOP_PAD, _KEPT_BY_A_THREAD)
+        # The heaps that threads would get of their own know no such thresholds.
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def cores() -> int:
