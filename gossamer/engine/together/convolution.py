@@ -69,24 +69,36 @@ class Convolution:
     def _input_gradient(self, dy: Tensor, shape: torch.Size, own: Tensor) -> Tensor:
         groups, height, channels, width, batch = shape
         out, _, tall, wide = self.weight.shape
-        high, length = dy.shape[1], dy.shape[3]
-        # Output rows at their places in the image, zeros around and between them: what an image row contributed to is
-        # among `tall` consecutive ones, which are again one plain matrix.
-        spread = dy.new_zeros(groups, height + tall - 1, out, length)
-        first = tall - 1 - self.padding[0]
-        spread[:, first : first + self.stride[0] * (high - 1) + 1 : self.stride[0]].copy_(dy)
-        seen = spread.as_strided((height, groups, tall * out, length), (spread.stride(1), spread.stride(0), length, 1))
+        length = dy.shape[3]
+        made = self._side_by_side(dy)
         turned = own.view(groups, out, tall, wide, channels).flip(2).permute(0, 3, 4, 2, 1)
         turned = turned.reshape(groups, wide * channels, tall * out)
         unfolded = dy.new_empty(height, groups, wide * channels, length)
-        for d, result in zip(seen, unfolded, strict=True):
-            torch.bmm(turned, d, out=result)
+        for row, result in enumerate(unfolded):
+            # The output rows that this row of the image contributed to: consecutive ones, again one plain matrix.
+            earliest = row + self.padding[0] - tall + 1
+            first, end = max(earliest, 0), min(earliest + tall, made.shape[1])
+            if first < end:
+                weight = turned[:, :, (first - earliest) * out : (end - earliest) * out]
+                torch.bmm(weight, made[:, first:end].flatten(1, 2), out=result)
+            else:
+                result.zero_()
         step, padding = self.stride[1], self.padding[1]
         reach = step * (length // batch - 1) + 1
         dx = dy.new_zeros(height, groups, channels, width + 2 * padding, batch)
         for shift, part in enumerate(unfolded.view(height, groups, wide, channels, -1, batch).unbind(2)):
             dx[:, :, :, shift : shift + reach : step].add_(part)
         return dx[:, :, :, padding : padding + width].contiguous().transpose(0, 1)
+
+    def _side_by_side(self, dy: Tensor) -> Tensor:
+        """The output rows of each node one after the other in memory, as if the stride were 1: zeros between them."""
+        stride = self.stride[0]
+        if stride == 1:
+            return dy.contiguous()
+        groups, high, out, length = dy.shape
+        spread = dy.new_zeros(groups, stride * (high - 1) + 1, out, length)
+        spread[:, ::stride] = dy
+        return spread
 
     def _seen(self, unfolded: Tensor, high: int) -> Tensor:
         """What each output row looks at, [H', G, kh kw C, n]: overlapping views, no copy."""
