@@ -232,13 +232,13 @@ class Simulation:
 
     def _form_for_groups(self) -> Together | None:
         """The form of the model that computes groups of nodes at once, where it exists and is faster; else None."""
-        module = self.models.modules[0]
-        if self.settings.device.type != "cpu" or not is_worthwhile(module, self.data.nodes, self.settings.batch_size):
-            return None
-        form = build(module, self.models.layout)
+        form = build(self.models.modules[0], self.models.layout) if self.settings.device.type == "cpu" else None
         probe = torch.zeros(1, 1, dtype=torch.int64)
-        sample = self.data.pipeline.batch(self._inputs, probe[0])
-        return form if form is not None and form.fits(sample[None], probe) else None
+        sample = self.data.pipeline.batch(self._inputs, probe[0])[None]
+        if form is None or not form.fits(sample, probe):
+            return None
+        multiplications = form.multiplications(form.views(self.models.x[:1]), sample)
+        return form if is_worthwhile(multiplications, self.data.nodes, self.settings.batch_size) else None
 
     def _views_of(self, form: Together, own: range) -> tuple[Views, Views]:
         """The parameters and the gradients of a group."""

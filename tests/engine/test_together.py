@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
-from gossamer import data, models, simulate
+from gossamer import DSGD, data, models, simulate, topology
 from gossamer.data.augment import Pipeline
 from gossamer.engine import together
 from gossamer.engine.evaluation import evaluate, evaluate_together
 from gossamer.engine.flat import Layout, NodeModels
+from gossamer.engine.simulation import Settings, Simulation
 from gossamer.engine.workers import Workers
 from gossamer.models import LeNet, ResNet34, SmallCNN
 
@@ -360,17 +361,29 @@ def test_a_copy_without_hooks_is_taken_again():
 @pytest.mark.parametrize(
     ("model", "nodes", "batch", "expected"),
     [
-        (models.LeNet((1, 28, 28), 10), 8, 100, True),
-        (models.LeNet((1, 28, 28), 10), 512, 16, True),
-        (models.LeNet((1, 28, 28), 10), 3, 16, False),
-        (models.LeNet((1, 28, 28), 10), 8, 50, False),
-        (models.VGG11((3, 32, 32), 10), 8, 100, False),
-        (nn.Linear(3, 2), 8, 100, False),
-        (nn.Linear(3, 2), 512, 16, True),
+        (LeNet((1, 32, 32), 10), 8, 100, True),
+        (LeNet((1, 32, 32), 10), 512, 16, True),
+        (LeNet((1, 32, 32), 10), 3, 16, False),
+        (nn.Sequential(nn.Conv2d(1, 64, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), 8, 16, True),
+        (nn.Sequential(nn.Conv2d(1, 64, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), 8, 100, False),
+        (models.VGG11((1, 32, 32), 10), 8, 16, False),
+        (nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10)), 8, 100, True),
     ],
 )
 def test_groups_are_formed_where_they_are_faster(model, nodes, batch, expected):
-    assert together.is_worthwhile(model, nodes, batch) is expected
+    inputs, targets = torch.rand(2 * nodes, 1, 32, 32), torch.arange(2 * nodes) % 2
+    split = data.Dataset.from_tensors(inputs, targets).split(data.partition.iid(nodes), holdout=0)
+    numbers = Settings(step_size=lambda round: 0.1, batch_size=batch)
+    with Workers(1) as workers:
+        run = Simulation(model, split, DSGD(), topology.ring(nodes), numbers, workers)
+    assert (run._together is not None) is expected
+
+
+def test_multiplications_are_those_of_the_convolutions():
+    group = Group(*MODELS["lenet-colour"], nodes=2, batch=3, dtype=torch.float32)
+    # 6 maps of 28 x 28 from 3 x 5 x 5 pixels each, 16 maps of 10 x 10 from 6 x 5 x 5.
+    expected = 6 * 28 * 28 * 75 + 16 * 10 * 10 * 150
+    assert group.form.multiplications(group.form.views(group.x), group.inputs) == expected
 
 
 def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(monkeypatch):

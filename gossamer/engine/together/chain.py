@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.engine.together.convolution import Convolution
 from gossamer.engine.together.layers import Layer
 
 Views = list[Any]
@@ -67,6 +68,17 @@ class Together:
             if dx is not None:
                 dy = dx
         return _losses(log_probability, targets)
+
+    @torch.no_grad()
+    def multiplications(self, own: Views, inputs: Tensor) -> int:
+        """How many multiplications the convolutions take for one sample of these inputs."""
+        x = _batch_last(inputs[:, :1])
+        total = 0
+        for layer, parameters in zip(self.layers, own, strict=True):
+            x, _ = layer.forward(x, parameters)
+            if isinstance(layer, Convolution):
+                total += layer.weight.size * x.shape[1] * x.shape[3]
+        return total
 
     @torch.no_grad()
     def scores(self, own: Views, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
