@@ -42,16 +42,16 @@ class Fixed:
 
 
 class ReLU(Fixed):
-    """y = max(x, 0)."""
+    """y = max(x, 0), in place: no layer but this one keeps its own output, and none its own gradient."""
 
     def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """The positive part."""
-        y = x.relu()
+        y = x.relu_()
         return y, y
 
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """dx = dy where y > 0, else 0."""
-        dx: Tensor = torch.ops.aten.threshold_backward(dy, kept, 0)
+        dx: Tensor = torch.ops.aten.threshold_backward.grad_input(dy, kept, 0, grad_input=dy)
         return dx
 
 
