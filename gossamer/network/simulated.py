@@ -11,9 +11,11 @@ from gossamer.errors import GossamerError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
 
-# Measured on CPUs: where more than this share of the weights is not zero, the dense product beats MKL's sparse one ...
+# Measured on CPUs: the dense product beats MKL's sparse one where more than this share of the weights is not zero, and
+# where it takes at most so many multiplications, because it is called with less ado.
 DENSE_FROM = 1 / 8
-# ... or, where MKL does not help, the sums over neighbours.
+DENSE_WITHIN = 250_000
+# Where MKL does not help, it beats the sums over neighbours from this share on.
 DENSE_FROM_WITHOUT_MKL = 1 / 25
 # On other devices one product beats many sums at least up to so many nodes.
 DENSE_UP_TO = 100
@@ -95,7 +97,8 @@ class SimulatedNetwork:
         if self.device.type != "cpu":
             product = self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
         elif self._mkl_helps():
-            product = self._dense(mixing) if share > DENSE_FROM else self._sparse(mixing)
+            is_small = self.n**2 * vectors[0].shape[1] <= DENSE_WITHIN
+            product = self._dense(mixing) if share > DENSE_FROM or is_small else self._sparse(mixing)
         else:
             product = self._dense(mixing) if share > DENSE_FROM_WITHOUT_MKL else self._neighbour_sums(mixing)
         self._products[index] = product
