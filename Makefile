@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP) ## create .venv and install everything
 
 demo: $(STAMP) ## the main job on embedded data: six methods compared, a ranking and an HTML report in out/demo
-	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.1 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
+	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.05 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
 
 test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest -n 3 -m "not slow"

@@ -40,6 +40,9 @@ class NonconvexCosine(Problem):
         tilts -= tilts.mean(0)
         if nodes > 1:
             tilts *= math.sqrt(zeta2 / float(tilts.square().sum(1).mean()))
+            tilts -= tilts.mean(
+                0
+            )  # again: nearly equal draws are scaled up a lot, and with them the rounding of their mean
         self.amplitudes = amplitudes.to(dtype)
         self.tilts = tilts.to(dtype)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossamer import DSGD, GossamerError, GradientTracking, MomentumTracking, minimize, topology
@@ -17,6 +17,7 @@ def normal(*shape, seed=0):
 
 @settings(max_examples=25, deadline=None)
 @given(nodes=st.integers(1, 6), dim=st.integers(1, 4), zeta2=st.floats(0, 100), seed=st.integers(0, 99))
+@example(nodes=2, dim=1, zeta2=38.0, seed=56)
 def test_gradients_are_those_of_the_losses_and_the_mean_is_a_plain_sum_of_cosines(nodes, dim, zeta2, seed):
     problem = NonconvexCosine(nodes=nodes, dim=dim, zeta2=zeta2, seed=seed)
     x = 5 * normal(dim, seed=seed)
