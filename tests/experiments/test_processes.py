@@ -146,6 +146,7 @@ def test_the_first_process_claims_the_directory_for_all(tmp_path, monkeypatch):
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard", reason="pip install 'gossamer[tensorboard]'")
+    monkeypatch.chdir(tmp_path)
     seen: list[tuple[Experiment, Path, Execution]] = []
     monkeypatch.setattr(processes, "train_here", lambda *arguments: seen.append(arguments))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
