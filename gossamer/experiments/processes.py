@@ -6,6 +6,7 @@ Data split, start, batches and random numbers are those of the simulator, and so
 which node 0 writes. Figures travel to node 0 as one vector of numbers per evaluation.
 """
 
+import gc
 import logging
 import os
 import time
@@ -67,7 +68,7 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
             )
         return _train(experiment, directory, execution, where)
     finally:
-        dist.destroy_process_group()
+        _leave()
 
 
 def _join(backend: str) -> None:
@@ -84,6 +85,15 @@ def _join(backend: str) -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     fresh = dist.PrefixStore(f"restart-{restarts}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
+
+
+def _leave() -> None:
+    """destroy_process_group that also ends the group's threads, which live as long as anything refers to the group.
+
+    A thread that gives a tensor back to Python while the process ends would abort it.
+    """
+    dist.destroy_process_group()
+    gc.collect()
 
 
 def _train(experiment: Experiment, directory: Path, execution: Execution, device: torch.device) -> StoredRun | None:
@@ -226,7 +236,8 @@ class NodeTraining:
         """Every node's figures, in the order of nodes."""
         mine = torch.tensor([self.node, *figures], dtype=torch.float64, device=self.device)
         rows = [torch.empty_like(mine) for _ in range(self.nodes.nodes)]
-        dist.all_gather(rows, mine)
+        with self.optimizer.network.waiting.everyone("the exchange of figures"):
+            dist.all_gather(rows, mine)
         return [row[1:] for row in sorted(row.tolist() for row in rows)]
 
     def state_dict(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self.current: tuple[Callable[[], str], float] | None = None
-        self._told: tuple[Callable[[], str], float] | None = None
+        self._told: float | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -49,14 +49,18 @@ class _Watch:
     def _run(self) -> None:
         while True:
             time.sleep(_POLL)
-            current = self.current
-            if current is None or current is self._told:
-                continue
-            what, since = current
-            waited = time.monotonic() - since
-            if waited >= SLOW:
-                self._told = current
-                log.warning("still waiting for %s after %.0f s", what(), waited)
+            self._look()
+
+    def _look(self) -> None:
+        """Afterwards this thread holds nothing that was waited for: the network may be gone before the next look."""
+        current = self.current
+        if current is None or current[1] == self._told:
+            return
+        what, since = current
+        waited = time.monotonic() - since
+        if waited >= SLOW:
+            self._told = since
+            log.warning("still waiting for %s after %.0f s", what(), waited)
 
 
 _watch = _Watch()

@@ -41,11 +41,14 @@ def launch(
 
 
 THREADS_AFTERWARDS = """
-import os, sys
+import gc, os, sys
 from pathlib import Path
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.processes import train_here
-train_here(Experiment(nodes=2, partition="iid", rounds=1), Path(sys.argv[1]))
+from gossamer.network import waiting
+gc.disable()
+waiting._POLL = 0.0005  # sees every wait
+train_here(Experiment(nodes=2, partition="iid", rounds=30), Path(sys.argv[1]))
 left = [name for path in Path("/proc/self/task").glob("*/comm") if "gloo" in (name := path.read_text())]
 Path(__file__).with_name("left" + os.environ["RANK"]).write_text(str(left))
 """
