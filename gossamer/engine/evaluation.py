@@ -55,6 +55,7 @@ def evaluate_together(
     if len(targets) == 0:
         return None
     groups = [part for each in rows for part in torch.split(each, TOGETHER)]
+    parameters = [form.views(own) for own in groups]
     starts = range(0, len(targets), TOGETHER_BATCH)
     right = torch.zeros(len(groups), TOGETHER, len(starts), dtype=torch.int64)
     loss = torch.zeros(len(groups), TOGETHER, len(starts), dtype=torch.float64)
@@ -64,7 +65,7 @@ def evaluate_together(
         own = groups[group]
         truth = targets[starts[block] : starts[block] + TOGETHER_BATCH]
         x = pipeline.batch(inputs, torch.arange(starts[block], starts[block] + len(truth)))
-        losses, hits = form.scores(form.views(own), x.expand(len(own), *x.shape), truth.expand(len(own), -1))
+        losses, hits = form.scores(parameters[group], x.expand(len(own), *x.shape), truth.expand(len(own), -1))
         right[group, : len(own), block] = hits
         loss[group, : len(own), block] = losses.double() * len(truth)
 

@@ -232,13 +232,15 @@ class Simulation:
 
     def _form_for_groups(self) -> Together | None:
         """The form of the model that computes groups of nodes at once, where it exists and is faster; else None."""
-        form = build(self.models.modules[0], self.models.layout) if self.settings.device.type == "cpu" else None
-        probe = torch.zeros(1, 1, dtype=torch.int64)
-        sample = self.data.pipeline.batch(self._inputs, probe[0])[None]
-        if form is None or not form.fits(sample, probe):
+        if self.settings.device.type != "cpu":
             return None
-        multiplications = form.multiplications(form.views(self.models.x[:1]), sample)
-        return form if is_worthwhile(multiplications, self.data.nodes, self.settings.batch_size) else None
+        form = build(self.models.modules[0], self.models.layout)
+        first = torch.zeros(1, dtype=torch.int64)
+        sample = self.data.pipeline.batch(self._inputs, first)[None]
+        if form is None or not form.fits(sample, self._targets[first][None]):
+            return None
+        cost = form.cost(form.views(self.models.x[:1]), sample)
+        return form if is_worthwhile(cost, self.data.nodes, self.settings.batch_size) else None
 
     def _views_of(self, form: Together, own: range) -> tuple[Views, Views]:
         """The parameters and the gradients of a group."""

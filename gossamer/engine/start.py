@@ -9,6 +9,7 @@ from torch import nn
 
 from gossamer.arguments import whole_number
 from gossamer.data import NodeData
+from gossamer.engine.hooks import hooked_parameter
 from gossamer.errors import GossamerError
 from gossamer.threads import one_thread
 
@@ -23,7 +24,7 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
     copied: it may be in use elsewhere.
     """
     if isinstance(model, nn.Module):
-        return copy.deepcopy(model)
+        return _copied(model)
     if not callable(model):
         raise GossamerError(f"The model must be an nn.Module or a function that makes one, not {model!r}.")
     needed = [
@@ -41,4 +42,14 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
         made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
     if not isinstance(made, nn.Module):
         raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
-    return copy.deepcopy(made)
+    return _copied(made)
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    name = hooked_parameter(model)
+    if name is not None:
+        raise GossamerError(
+            f"The model's parameter '{name}' has a hook, which is not copied with it, so the nodes would train without "
+            f"it; do the same in the model's forward, or in a hook on the module (register_full_backward_hook)."
+        )
+    return copy.deepcopy(model)

@@ -48,6 +48,55 @@ def test_nested_chains_are_found_and_the_users_model_is_not_touched():
     assert type(nested[0][1]) is nn.ReLU
 
 
+class Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("following", "swapped"),
+    [
+        ([nn.Dropout(inplace=True)], False),
+        ([nn.Dropout(), nn.Flatten(), nn.ReLU(inplace=True)], False),
+        ([nn.Identity(), nn.Sequential(nn.ReLU(inplace=True))], False),
+        ([Doubled()], False),
+        ([nn.Flatten(), nn.Unflatten(1, (3, 16)), Doubled()], False),
+        ([nn.Dropout(), nn.Flatten(), nn.Linear(48, 48), nn.ReLU(inplace=True)], True),
+        ([nn.Conv2d(3, 3, 1), Doubled()], True),
+        ([], True),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_layers_before_one_that_works_in_place_stay(following, swapped, inside):
+    def model() -> nn.Sequential:
+        torch.manual_seed(0)
+        head = [nn.Conv2d(3, 3, 1), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*([nn.Sequential(*head)] if inside else head), *following, nn.Flatten(), nn.Linear(48, 2))
+
+    plain, ours = model(), pool_before_relu(model())
+    assert ("MaxPool2d ReLU" in " ".join(type(m).__name__ for m in ours.modules())) is swapped
+    for each in (plain, ours):
+        torch.manual_seed(1)
+        each(torch.randn(5, 3, 8, 8)).square().sum().backward()
+    assert torch.equal(plain[0][0].weight.grad if inside else plain[0].weight.grad, next(ours.parameters()).grad)
+
+
+def test_a_chain_that_appears_twice_is_changed_if_that_is_right_both_times():
+    part = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
+    pool_before_relu(nn.Sequential(part, nn.Conv2d(3, 3, 1), part, Doubled()))
+    assert type(part[0]) is nn.ReLU
+    pool_before_relu(nn.Sequential(part, nn.Conv2d(3, 3, 1), part))
+    assert type(part[0]) is nn.MaxPool2d
+
+
+def test_nothing_is_moved_under_a_hook_on_all_modules():
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert type(pool_before_relu(chain())[1]) is nn.ReLU
+    finally:
+        handle.remove()
+
+
 class LayerByLayer(nn.Module):
     """Looks at what comes out of its ReLU, and takes a part of its layers."""
 

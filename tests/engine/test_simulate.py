@@ -202,6 +202,12 @@ class Demanding(MomentumTracking):
         super().__init__(beta)
 
 
+def with_hooked_weight() -> nn.Module:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model[1].weight.register_hook(lambda gradient: 0 * gradient)
+    return model
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -249,6 +255,8 @@ class Demanding(MomentumTracking):
         ({"graph": 4}, "a gossamer.topology.Topology or a name such as 'ring', not 4"),
         ({"data": digit_nodes().dataset}, r"these are a Dataset; give dataset\.split"),
         ({"model": 3}, "an nn.Module or a function that makes one, not 3"),
+        ({"model": with_hooked_weight()}, r"parameter '1\.weight' has a hook, which is not copied"),
+        ({"model": with_hooked_weight}, r"parameter '1\.weight' has a hook, which is not copied"),
     ],
 )
 def test_bad_input_gets_a_sentence(changes, sentence):

@@ -14,11 +14,13 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from gossamer import DSGD, data, models, simulate, topology
+from gossamer.data import Augmentation, Erasing
 from gossamer.data.augment import Pipeline
 from gossamer.engine import together
 from gossamer.engine.evaluation import evaluate, evaluate_together
 from gossamer.engine.flat import Layout, NodeModels
 from gossamer.engine.simulation import Settings, Simulation
+from gossamer.engine.together import Together
 from gossamer.engine.workers import Workers
 from gossamer.models import LeNet, ResNet34, SmallCNN
 
@@ -379,28 +381,86 @@ def test_groups_are_formed_where_they_are_faster(model, nodes, batch, expected):
     assert (run._together is not None) is expected
 
 
-def test_multiplications_are_those_of_the_convolutions():
+def test_the_cost_of_a_sample():
     group = Group(*MODELS["lenet-colour"], nodes=2, batch=3, dtype=torch.float32)
+    cost = group.form.cost(group.form.views(group.x[:1]), group.inputs)
     # 6 maps of 28 x 28 from 3 x 5 x 5 pixels each, 16 maps of 10 x 10 from 6 x 5 x 5.
-    expected = 6 * 28 * 28 * 75 + 16 * 10 * 10 * 150
-    assert group.form.multiplications(group.form.views(group.x), group.inputs) == expected
+    assert cost.multiplications == 6 * 28 * 28 * 75 + 16 * 10 * 10 * 150
+    # Unfolded; convolved; pooled, with its bias, rectified, normalized.
+    first = 32 * 5 * 3 * 28 + 6 * 28 * 28 + 4 * 6 * 14 * 14
+    second = 14 * 5 * 6 * 10 + 16 * 10 * 10 + 4 * 16 * 5 * 5
+    assert cost.numbers == first + second + 400 + 3 * 120 + 3 * 84 + 2 * 10
 
 
-def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(monkeypatch):
+def test_large_images_are_left_to_torch():
+    def forms_groups(pixels: int) -> bool:
+        group = Group(
+            lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+            (3, pixels, pixels),
+            nodes=2,
+            batch=1,
+            dtype=torch.float32,
+        )
+        cost = group.form.cost(group.form.views(group.x[:1]), group.inputs)
+        return together.is_worthwhile(cost, nodes=64, batch=1)
+
+    assert forms_groups(32)
+    assert not forms_groups(96)
+
+
+def test_a_hook_on_all_modules_is_served_by_the_model_itself():
+    model = nn.Sequential(nn.Linear(10, 10))
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert together.build(model, Layout(model)) is None
+    finally:
+        handle.remove()
+    assert together.build(model, Layout(model)) is not None
+
+
+@pytest.mark.parametrize("sizes", ["equal", "unequal"])
+def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(sizes, monkeypatch):
     # Fixed, because rounding alone may decide which of two pixels is the larger, and then the gradients differ.
-    inputs = torch.rand(20 * 16, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (20 * 16, 1, 16, 16), generator=generator, dtype=torch.uint8)
     targets = torch.arange(20 * 16) % 10
-    nodes = data.Dataset.from_tensors(inputs, targets, test=(inputs[:5], targets[:5])).split(
-        data.partition.iid(20), holdout=0
-    )
-    options = {"lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size"}
+    augmentation = Augmentation(padding=2, flip=True, erasing=Erasing())
+    dataset = data.Dataset.from_tensors(images, targets, test=(images[:5], targets[:5]), augmentation=augmentation)
+    # Unequal: the last of four groups has nodes with fewer samples than a batch, so it is computed one by one.
+    split = data.partition.iid(20) if sizes == "equal" else data.partition.dirichlet(20, alpha=0.2, min_size=3)
+    nodes = dataset.split(split, holdout=0)
+    weights = nodes.loss_weights("size")
+    assert (len(weights.unique()) == 1) is (sizes == "equal")
+    assert (min(nodes.sizes) < 6) is (sizes == "unequal")
+    computed_at_once = counted(monkeypatch, Together, "gradients")
+    options = {
+        "lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size", "weight_decay": 0.01, "clip": 0.8,
+        "evaluate_every": 0.1,
+    }  # fmt: skip
     grouped = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
-    assert grouped.simulation._together is not None
+    assert len(computed_at_once) == 6 * (4 if sizes == "equal" else 3)
     monkeypatch.setattr("gossamer.engine.simulation.is_worthwhile", lambda *_: False)
     alone = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
     assert alone.simulation._together is None
     torch.testing.assert_close(grouped.simulation.models.x, alone.simulation.models.x, rtol=1e-3, atol=1e-5)
-    assert grouped.history["train_loss"][1:] == pytest.approx(alone.history["train_loss"][1:], rel=1e-4)
+    for figure in ("train_loss", "gradient_norm", "loss"):
+        assert grouped.history[figure][1:] == pytest.approx(alone.history[figure][1:], rel=1e-4)
+    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (grouped, alone)]
+    # Six rounds are two epochs of equal nodes, whose last batch is smaller; unequal ones go round their own data.
+    assert samples[0] == samples[1] == (2 * 320 if sizes == "equal" else 6 * sum(min(6, s) for s in nodes.sizes))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[int]:
+    """Grows by one at every call of the method."""
+    calls: list[int] = []
+    real = getattr(where, method)
+
+    def noted(*arguments: object) -> object:
+        calls.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(where, method, noted)
+    return calls
 
 
 def test_evaluation_in_groups_equals_model_by_model():

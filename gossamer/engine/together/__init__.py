@@ -5,7 +5,7 @@ operation serves a whole group, with an arrangement of the numbers in memory tha
 """
 
 from gossamer.engine.together.chain import Together, Views
-from gossamer.engine.together.groups import group_size, is_worthwhile
+from gossamer.engine.together.groups import Cost, group_size, is_worthwhile
 from gossamer.engine.together.recognition import build
 
-__all__ = ["Together", "Views", "build", "group_size", "is_worthwhile"]
+__all__ = ["Cost", "Together", "Views", "build", "group_size", "is_worthwhile"]

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from gossamer.engine.together.convolution import Convolution
+from gossamer.engine.together.groups import Cost
 from gossamer.engine.together.layers import Layer
 
 Views = list[Any]
+"""What every layer of a chain wants to know of the parameters, or of the gradients, of a group of nodes."""
 
 
 class Together:
@@ -41,51 +43,54 @@ class Together:
         )
 
     def views(self, rows: Tensor) -> Views:
-        """What `gradients` and `scores` want to know of G nodes' parameters, or of their gradients, `rows` [G, d].
+        """The parameters, or the gradients, `rows` [G, d] of G nodes as `gradients` and `scores` want them.
 
-        Make them once and use them in every round: making them anew takes a tenth of a round.
+        They stay good while `rows` does: a training loop makes them once, which saves it a tenth of every round.
         """
         return [layer.views(rows) for layer in self.layers]
 
     @torch.no_grad()
     def gradients(
-        self, own: Views, grads: Views, inputs: Tensor, targets: Tensor, weights: Tensor | None = None
+        self, parameters: Views, grads: Views, inputs: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Overwrite `grads` with the gradients of the mean cross-entropies at the parameters `own`.
+        """Overwrite `grads` with the gradients of the mean cross-entropies at `parameters`.
 
         `weights` [G] scales each node's loss for the gradient. Returns the losses [G], not scaled.
         """
         x = _batch_last(inputs)
         tape = []
-        for layer, parameters in zip(self.layers, own, strict=True):
-            x, kept = layer.forward(x, parameters)
+        for layer, own in zip(self.layers, parameters, strict=True):
+            x, kept = layer.forward(x, own)
             tape.append(kept)
         log_probability = torch.log_softmax(x, 1)
         dy = _loss_gradient(log_probability, targets, weights)
         for i in range(len(self.layers) - 1, self._first_trained - 1, -1):
             # What a layer has kept is freed as soon as it is used.
-            dx = self.layers[i].backward(dy, tape.pop(), own[i], grads[i], i > self._first_trained)
+            dx = self.layers[i].backward(dy, tape.pop(), parameters[i], grads[i], i > self._first_trained)
             if dx is not None:
                 dy = dx
         return _losses(log_probability, targets)
 
     @torch.no_grad()
-    def multiplications(self, own: Views, inputs: Tensor) -> int:
-        """How many multiplications the convolutions take for one sample of these inputs."""
-        x = _batch_last(inputs[:, :1])
-        total = 0
-        for layer, parameters in zip(self.layers, own, strict=True):
-            x, _ = layer.forward(x, parameters)
+    def cost(self, parameters: Views, inputs: Tensor) -> Cost:
+        """What one sample of these inputs takes."""
+        x = _batch_last(inputs[:1, :1])
+        multiplications = numbers = 0
+        for layer, own in zip(self.layers, parameters, strict=True):
+            x, kept = layer.forward(x, own)
+            numbers += x.numel()
             if isinstance(layer, Convolution):
-                total += layer.weight.size * x.shape[1] * x.shape[3]
-        return total
+                multiplications += layer.weight.size * x.shape[1] * x.shape[3]
+                unfolded, _ = kept
+                numbers += unfolded.numel()
+        return Cost(multiplications, numbers)
 
     @torch.no_grad()
-    def scores(self, own: Views, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean cross-entropies [G] and the numbers of right predictions [G] at `own`, without gradients."""
+    def scores(self, parameters: Views, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean cross-entropies [G] and the numbers of right predictions [G] at `parameters`, without gradients."""
         x = _batch_last(inputs)
-        for layer, parameters in zip(self.layers, own, strict=True):
-            x, _ = layer.forward(x, parameters)
+        for layer, own in zip(self.layers, parameters, strict=True):
+            x, _ = layer.forward(x, own)
         log_probability = torch.log_softmax(x, 1)
         return _losses(log_probability, targets), (log_probability.argmax(1) == targets).sum(1)
 

@@ -4,6 +4,8 @@ The decision rests on the model, its inputs, the number of nodes and the batch s
 number of workers, because the rounding may depend on it.
 """
 
+from typing import NamedTuple
+
 # Measured on LeNet: below about 512 samples the overhead of each operation shows, far above nothing is gained, and the
 # memory of a group grows with its samples.
 SAMPLES = 512
@@ -13,6 +15,16 @@ LEAST_GROUPS = 4
 # Measured on processors with AVX-512, convolutions of 6 to 128 channels, batches of 2 to 256: with more multiplications
 # in the convolutions of a node's batch than this, torch's own beat ours, which save overhead.
 FEW_MULTIPLICATIONS = 64_000_000
+# Measured with images of 28 to 224 pixels: with more numbers per sample than this, memory decides, and torch's own are
+# up to twice as fast.
+FEW_NUMBERS = 128_000
+
+
+class Cost(NamedTuple):
+    """What one sample takes: `multiplications` in convolutions, and the `numbers` that all layers make of it."""
+
+    multiplications: int
+    numbers: int
 
 
 def group_size(nodes: int, batch: int) -> int:
@@ -26,6 +38,13 @@ def group_size(nodes: int, batch: int) -> int:
     return max(1, min(SAMPLES // batch, LARGEST, nodes // LEAST_GROUPS))
 
 
-def is_worthwhile(multiplications: int, nodes: int, batch: int) -> bool:
-    """Whether groups beat one model after another, if its convolutions take so many multiplications per sample."""
-    return group_size(nodes, batch) > 1 and batch * multiplications <= FEW_MULTIPLICATIONS
+def is_worthwhile(cost: Cost, nodes: int, batch: int) -> bool:
+    """Whether groups beat one model after another.
+
+    >>> is_worthwhile(Cost(multiplications=600_000, numbers=31_000), nodes=64, batch=100)
+    True
+    >>> is_worthwhile(Cost(multiplications=16_000_000, numbers=860_000), nodes=64, batch=1)
+    False
+    """
+    is_light = batch * cost.multiplications <= FEW_MULTIPLICATIONS and cost.numbers <= FEW_NUMBERS
+    return is_light and group_size(nodes, batch) > 1

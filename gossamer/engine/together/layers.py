@@ -2,7 +2,7 @@
 
 The batch is the **last** axis: images are [G, H, C, W, B] and vectors [G, F, B] for G nodes with B samples each. A
 row's pixels of all samples then lie side by side in memory, so that a convolution is a few products of plain matrices
-and a pooling one vector operation, however small the batch.
+and a pooling one call of torch, however small the batch.
 """
 
 from typing import Any, Protocol

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from gossamer.engine.flat import Layout, Slot
+from gossamer.engine.hooks import all_are_watched, hooked_parameter, is_watched
 from gossamer.engine.together.chain import Together
 from gossamer.engine.together.convolution import Convolution
 from gossamer.engine.together.layers import Bias, Flatten, Layer, Linear, ReLU
@@ -36,7 +37,7 @@ def build(module: nn.Module, layout: Layout) -> Together | None:
     >>> build(model, Layout(model)) is None
     True
     """
-    if layout.dtype not in (torch.float32, torch.float64):
+    if layout.dtype not in (torch.float32, torch.float64) or all_are_watched() or hooked_parameter(module):
         return None
     slots = {slot.name: slot for slot in layout}
     try:
@@ -71,7 +72,7 @@ def _read(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Layer], bool 
 
 def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential, each with the prefix of its parameters' names."""
-    _require(not _has_hooks(module) and "forward" not in vars(module))
+    _require(not is_watched(module) and "forward" not in vars(module))
     if type(module).forward is not nn.Sequential.forward:
         yield prefix, module
         return
@@ -80,16 +81,6 @@ def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
         if child is None:
             raise _UnknownError
         yield from _parts(child, f"{prefix}{name}.")
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module._parameters.values() if p is not None)
-    )
 
 
 def _pool_early(layers: list[Layer]) -> list[Layer]:
