@@ -5,9 +5,10 @@ between it and the models.
 """
 
 import copy
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import SupportsIndex, overload
 
 import torch
 from torch import Tensor, nn
@@ -155,12 +156,13 @@ class _Copies(Sequence[nn.Module]):
         return self._nodes
 
     @overload
-    def __getitem__(self, node: int) -> nn.Module: ...
+    def __getitem__(self, node: SupportsIndex) -> nn.Module: ...
     @overload
     def __getitem__(self, node: slice) -> list[nn.Module]: ...
-    def __getitem__(self, node: int | slice) -> nn.Module | list[nn.Module]:
+    def __getitem__(self, node: SupportsIndex | slice) -> nn.Module | list[nn.Module]:
         if isinstance(node, slice):
             return [self[i] for i in range(*node.indices(self._nodes))]
+        node = operator.index(node)  # a tensor hashes by identity, and %= would change it
         if not -self._nodes <= node < self._nodes:
             raise IndexError(f"there are {self._nodes} nodes, 0 to {self._nodes - 1}, but no node {node}")
         node %= self._nodes

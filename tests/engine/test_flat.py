@@ -1,5 +1,6 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -125,6 +126,15 @@ def test_a_nodes_module_is_made_when_it_is_asked_for_and_then_stays():
     assert len(set(map(id, models.modules))) == 4
     with pytest.raises(IndexError, match="there are 4 nodes, 0 to 3, but no node 4"):
         models.modules[4]
+
+
+def test_a_node_is_named_by_whatever_is_a_whole_number():
+    models = NodeModels(small(), 4, CPU)
+    last = torch.tensor(-1)
+    assert models.modules[last] is models.modules[np.int64(3)] is models.modules[3]
+    assert last.item() == -1
+    with pytest.raises(TypeError):
+        models.modules[1.0]
 
 
 def test_a_module_made_late_starts_as_the_first_one_did():
