@@ -44,16 +44,15 @@ class SimulatedNetwork:
         self.dtype = dtype
         self.device = torch.device(device)
         self._period = topology.period
-        self._products: list[Product | None] = [None] * self._period
+        self._products: dict[tuple[int, bool], Product] = {}
         self._owner: Tensor | None = None
 
     def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
         """W X for every vector X, with the weights of `round`."""
-        product = self._products[round % self._period] or self._prepare(round % self._period, vectors)
         if out is None:
             out = tuple(torch.empty_like(v) for v in vectors)
         for vector, result in zip(vectors, out, strict=True):
-            product(vector, result)
+            self._product_for(vector, round % self._period)(vector, result)
         return Ready(*out)
 
     def average(self, vector: Tensor) -> Tensor:
@@ -83,26 +82,27 @@ class SimulatedNetwork:
             self._reverse = torch.from_numpy(np.lexsort((both[:, 0], both[:, 1]))).to(self.device)
         return self._owner, self._reverse
 
-    def _prepare(self, index: int, vectors: tuple[Tensor, ...]) -> Product:
-        """Make the product for these weights and, because this happens once, look at the shapes it is first used on."""
-        for vector in vectors:
-            if vector.ndim != 2 or len(vector) != self.n:
-                raise GossamerError(
-                    f"mix was given a tensor of the shape {tuple(vector.shape)}, but a simulation mixes stacks "
-                    f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
-                    f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
-                )
+    def _product_for(self, vector: Tensor, index: int) -> Product:
+        """The product with these weights that is the fastest for vectors of this length."""
+        if vector.ndim != 2 or len(vector) != self.n:
+            raise GossamerError(
+                f"mix was given a tensor of the shape {tuple(vector.shape)}, but a simulation mixes stacks "
+                f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
+                f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
+            )
+        key = index, self.n**2 * vector.shape[1] <= DENSE_WITHIN
+        if key not in self._products:
+            self._products[key] = self._prepare(*key)
+        return self._products[key]
+
+    def _prepare(self, index: int, is_small: bool) -> Product:
         mixing = self.topology.at(index)
         share = len(mixing.values) / self.n**2
         if self.device.type != "cpu":
-            product = self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
-        elif self._mkl_helps():
-            is_small = self.n**2 * vectors[0].shape[1] <= DENSE_WITHIN
-            product = self._dense(mixing) if share > DENSE_FROM or is_small else self._sparse(mixing)
-        else:
-            product = self._dense(mixing) if share > DENSE_FROM_WITHOUT_MKL else self._neighbour_sums(mixing)
-        self._products[index] = product
-        return product
+            return self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
+        if self._mkl_helps():
+            return self._dense(mixing) if share > DENSE_FROM or is_small else self._sparse(mixing)
+        return self._dense(mixing) if share > DENSE_FROM_WITHOUT_MKL else self._neighbour_sums(mixing)
 
     def _mkl_helps(self) -> bool:
         available: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]

@@ -74,6 +74,23 @@ def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, has_
     assert float((mixed.double() - mixed_by_hand(where, x)).abs().max()) < FLOATS[dtype]
 
 
+@pytest.mark.parametrize("order", [(1, 3000), (3000, 1)])
+def test_short_vectors_do_not_decide_how_long_ones_are_mixed(order, monkeypatch):
+    made = []
+    for name in ("_dense", "_sparse"):
+        real = getattr(SimulatedNetwork, name)
+        monkeypatch.setattr(
+            SimulatedNetwork, name, lambda self, mixing, real=real, name=name: made.append(name) or real(self, mixing)
+        )
+    net = SimulatedNetwork(topology.ring(MANY_NODES), dtype=torch.float64)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    stacks = [vectors(MANY_NODES, d) for d in order]
+    for round in range(2):
+        for mixed, x in zip(net.mix(*stacks, round=round).wait(), stacks, strict=True):
+            assert float((mixed - mixed_by_hand(net.topology, x)).abs().max()) < 1e-13
+    assert made == [{1: "_dense", 3000: "_sparse"}[d] for d in order]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_sums_over_neighbours_are_the_same_bits_on_any_number_of_threads_and_whatever_out_holds(dtype):
     where = topology.random_regular(200, 4)
