@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 from gossamer.cli.flags import Given, Load, Settings, words
@@ -67,13 +66,12 @@ def run(
     with logging_to(names, directory, experiment, project="gossamer") as loggers:
         lines = [evaluation_lines(experiment)] if real or not sys.stderr.isatty() else []
         execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=[*loggers, *lines])
-        # The processes of a run under torchrun share its directory; the first claims it for all.
-        with nullcontext() if real and os.environ.get("RANK", "0") != "0" else alone(directory):
-            if real:
-                from gossamer.experiments.processes import train_here
+        if real:
+            from gossamer.experiments.processes import train_here
 
-                finished = train_here(experiment, directory, execution)
-            else:
+            finished = train_here(experiment, directory, execution)
+        else:
+            with alone(directory):
                 finished = train(experiment, directory, execution)
     if finished is not None:  # under torchrun only node 0 has it
         print_run(finished, json)

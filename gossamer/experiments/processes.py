@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from gossamer.engine.start import make_model
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
+from gossamer.experiments.claims import alone
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
 from gossamer.experiments.timing import timing
@@ -100,6 +102,15 @@ def _train(experiment: Experiment, directory: Path, execution: Execution, device
     refuse_another(directory, experiment, "processes")
     nodes, graph = prepare(experiment, execution.data_dir)
     here = NodeTraining(experiment, nodes, graph, device)
+    description = describe(experiment, nodes, graph, "processes")
+    # Whoever writes claims the directory for all.
+    with alone(directory) if here.node == 0 else nullcontext():
+        return _carry_out(here, directory, description, execution.callbacks)
+
+
+def _carry_out(
+    here: "NodeTraining", directory: Path, description: dict[str, Any], callbacks: Sequence[Callable[[Row], None]]
+) -> StoredRun | None:
     writes = here.node == 0
     if writes and (changed := StoredRun(directory).outdated):
         log.warning("%s was made with another version of the file of its %s and is made again.", directory, changed)
@@ -107,11 +118,11 @@ def _train(experiment: Experiment, directory: Path, execution: Execution, device
     if [1.0] in here.gather(float(writes and StoredRun(directory).finished)):
         return StoredRun(directory) if writes else None
     if writes:
-        begin(directory, describe(experiment, nodes, graph, "processes"))
+        begin(directory, description)
     began = time.perf_counter()
     outcome: dict[str, Any] = {"status": "done"}
     try:
-        here.run(directory, [lambda row: add_row(directory, row), *execution.callbacks] if writes else [])
+        here.run(directory, [lambda row: add_row(directory, row), *callbacks] if writes else [])
     except DivergenceError as error:
         outcome = {"status": "diverged", "reason": str(error), "round": error.round, "node": error.node}
     here.optimizer.close()

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 from gossamer.cli.run import run as run_command
 from gossamer.errors import GossamerError
@@ -18,6 +19,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.processes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
+from gossamer.network.waiting import PeerError
 
 EXPERIMENT = Experiment(
     nodes=4, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, schedule="cosine", lr=0.05,
@@ -135,16 +137,27 @@ def test_no_thread_of_the_network_is_left_that_could_abort_the_exit(tmp_path):
     assert [(tmp_path / f"left{rank}").read_text() for rank in (0, 1)] == ["[]", "[]"]
 
 
-def test_the_first_process_claims_the_directory_for_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "train_here", lambda *arguments: None)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
+@pytest.mark.timeout(200)
+def test_the_process_that_writes_claims_the_directory_for_all(tmp_path):
+    experiment = Experiment(nodes=2, rounds=2, partition="iid")
     with claim(tmp_path, "run"):
-        monkeypatch.setenv("RANK", "1")
-        run_command(out=tmp_path / "run")
-        monkeypatch.setenv("RANK", "0")
-        with pytest.raises(GossamerError, match="is being made by another process"):
-            run_command(out=tmp_path / "run")
-    run_command(out=tmp_path / "run")
+        refused = launch(tmp_path, experiment, tmp_path / "run")
+        assert f"is being made by another process ({os.getpid()})" in finish(refused)
+        assert refused.returncode != 0
+        assert not StoredRun(tmp_path / "run").rows
+    assert "done" in finish(launch(tmp_path, experiment, tmp_path / "run"))
+
+
+def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkeypatch):
+    def closed(*arguments: object) -> None:
+        raise RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1")
+
+    experiment = Experiment(nodes=1, partition="iid", topology="complete")
+    nodes, graph = prepare(experiment)
+    here = processes.NodeTraining(experiment, nodes, graph, torch.device("cpu"))
+    monkeypatch.setattr(processes.dist, "all_gather", closed)
+    with pytest.raises(PeerError, match=r"went away during the exchange of figures.*Connection closed by peer"):
+        here.gather(1.0)
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
