@@ -5,7 +5,8 @@ import os
 import torch.distributed as dist
 
 # Every torch optimizer imports this, and if the process group exists by then, default arguments in there hold on to it:
-# its threads outlive destroy_process_group and now and then abort the process at exit. Imported now, it may be before.
+# its threads outlive destroy_process_group and now and then abort the process at exit. Imported here, it usually comes
+# before init_process_group.
 import torch.distributed.nn.functional  # noqa: F401
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh

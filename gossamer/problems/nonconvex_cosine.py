@@ -40,9 +40,8 @@ class NonconvexCosine(Problem):
         tilts -= tilts.mean(0)
         if nodes > 1:
             tilts *= math.sqrt(zeta2 / float(tilts.square().sum(1).mean()))
-            tilts -= tilts.mean(
-                0
-            )  # again: nearly equal draws are scaled up a lot, and with them the rounding of their mean
+            # Again: nearly equal draws are scaled up a lot, and with them the rounding of their mean.
+            tilts -= tilts.mean(0)
         self.amplitudes = amplitudes.to(dtype)
         self.tilts = tilts.to(dtype)
 
