@@ -151,7 +151,8 @@ os.register_at_fork(after_in_child=_Listener.leave_to_the_parent)
 def _raise_outside(frame: FrameType, number: int) -> None:
     """Send a signal to the main thread, which handles it in whatever it does by then."""
     main = threading.main_thread().ident
-    assert main is not None  # it has started
+    if main is None:  # it has not even started
+        return
     while _is_inside(frame, sys._current_frames().get(main)):
         time.sleep(0.001)
     signal.pthread_kill(main, number)
