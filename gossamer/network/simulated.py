@@ -44,15 +44,18 @@ class SimulatedNetwork:
         self.dtype = dtype
         self.device = torch.device(device)
         self._period = topology.period
-        self._products: dict[tuple[int, bool], Product] = {}
+        self._products: dict[tuple[int, torch.Size], Product] = {}
+        self._made: dict[tuple[int, bool], Product] = {}
         self._owner: Tensor | None = None
 
     def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
         """W X for every vector X, with the weights of `round`."""
+        index = round % self._period
         if out is None:
             out = tuple(torch.empty_like(v) for v in vectors)
         for vector, result in zip(vectors, out, strict=True):
-            self._product_for(vector, round % self._period)(vector, result)
+            product = self._products.get((index, vector.shape)) or self._product_for(vector.shape, index)
+            product(vector, result)
         return Ready(*out)
 
     def average(self, vector: Tensor) -> Tensor:
@@ -82,20 +85,21 @@ class SimulatedNetwork:
             self._reverse = torch.from_numpy(np.lexsort((both[:, 0], both[:, 1]))).to(self.device)
         return self._owner, self._reverse
 
-    def _product_for(self, vector: Tensor, index: int) -> Product:
-        """The product with these weights that is the fastest for vectors of this length."""
-        if vector.ndim != 2 or len(vector) != self.n:
+    def _product_for(self, shape: torch.Size, index: int) -> Product:
+        """The product with these weights that is the fastest for stacks of this shape, found once."""
+        if len(shape) != 2 or shape[0] != self.n:
             raise GossamerError(
-                f"mix was given a tensor of the shape {tuple(vector.shape)}, but a simulation mixes stacks "
+                f"mix was given a tensor of the shape {tuple(shape)}, but a simulation mixes stacks "
                 f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
                 f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
             )
-        key = index, self.n**2 * vector.shape[1] <= DENSE_WITHIN
-        if key not in self._products:
-            self._products[key] = self._prepare(*key)
-        return self._products[key]
+        kind = index, self.n**2 * shape[1] <= DENSE_WITHIN
+        if kind not in self._made:
+            self._made[kind] = self._make(*kind)
+        self._products[index, shape] = self._made[kind]
+        return self._made[kind]
 
-    def _prepare(self, index: int, is_small: bool) -> Product:
+    def _make(self, index: int, is_small: bool) -> Product:
         mixing = self.topology.at(index)
         share = len(mixing.values) / self.n**2
         if self.device.type != "cpu":
