@@ -7,13 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.data.augment import Pipeline
-from gossamer.engine.together import Together
+from gossamer.engine.chains import Chain
 from gossamer.engine.workers import Workers
 from gossamer.rows import Scores
 
 BATCH = 500
-# Measured on LeNet: two models on 200 samples each are what a core's cache holds.
-TOGETHER, TOGETHER_BATCH = 2, 200
 
 
 def evaluate(
@@ -47,25 +45,26 @@ def evaluate(
     return Scores((right.double() / len(targets)).tolist(), (loss / len(targets)).tolist())
 
 
-def evaluate_together(
-    form: Together, rows: Sequence[Tensor], samples: tuple[Tensor, Tensor], pipeline: Pipeline, workers: Workers
+def evaluate_chain(
+    chain: Chain, rows: Sequence[Tensor], samples: tuple[Tensor, Tensor], pipeline: Pipeline, workers: Workers
 ) -> Scores | None:
-    """`evaluate` for the models with these parameters, [G, d] each, a few at a time: equal to it up to rounding."""
+    """`evaluate` for the models with these parameters, [G, d] each: equal to it up to rounding."""
     inputs, targets = samples
     if len(targets) == 0:
         return None
-    groups = [part for each in rows for part in torch.split(each, TOGETHER)]
-    parameters = [form.views(own) for own in groups]
-    starts = range(0, len(targets), TOGETHER_BATCH)
-    right = torch.zeros(len(groups), TOGETHER, len(starts), dtype=torch.int64)
-    loss = torch.zeros(len(groups), TOGETHER, len(starts), dtype=torch.float64)
+    at_once, batch = chain.arrangement.evaluation
+    groups = [part for each in rows for part in torch.split(each, at_once)]
+    parameters = [chain.views(own) for own in groups]
+    starts = range(0, len(targets), batch)
+    right = torch.zeros(len(groups), at_once, len(starts), dtype=torch.int64)
+    loss = torch.zeros(len(groups), at_once, len(starts), dtype=torch.float64)
 
     def one(k: int) -> None:
         group, block = divmod(k, len(starts))
         own = groups[group]
-        truth = targets[starts[block] : starts[block] + TOGETHER_BATCH]
+        truth = targets[starts[block] : starts[block] + batch]
         x = pipeline.batch(inputs, torch.arange(starts[block], starts[block] + len(truth)))
-        losses, hits = form.scores(parameters[group], x.expand(len(own), *x.shape), truth.expand(len(own), -1))
+        losses, hits = chain.scores(parameters[group], x.expand(len(own), *x.shape), truth.expand(len(own), -1))
         right[group, : len(own), block] = hits
         loss[group, : len(own), block] = losses.double() * len(truth)
 

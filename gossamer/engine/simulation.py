@@ -12,12 +12,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine.evaluation import consensus_distance, evaluate, evaluate_together
+from gossamer.engine.chains import (
+    BATCH_LAST,
+    CHANNELS_LAST,
+    Chain,
+    Views,
+    cost_of,
+    group_size,
+    is_worthwhile,
+    read,
+)
+from gossamer.engine.evaluation import consensus_distance, evaluate, evaluate_chain
 from gossamer.engine.flat import NodeModels
 from gossamer.engine.meter import Meter
 from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators, draws_in_forward
-from gossamer.engine.together import Together, Views, build, group_size, is_worthwhile
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
@@ -89,10 +98,9 @@ class Simulation:
         self._norms_are_known = False
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
-        self._together = self._form_for_groups()
-        size = group_size(data.nodes, settings.batch_size) if self._together else 1
+        self._chain, size = self._chain_and_group_size()
         self._groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
-        self._views = [self._views_of(self._together, own) for own in self._groups] if self._together else []
+        self._views = [self._views_of(self._chain, own) for own in self._groups] if self._chain else []
 
     def advance(self, measured: bool = False) -> None:
         """One round. `measured` notes the gradients' length, for the `measure()` that follows."""
@@ -166,8 +174,8 @@ class Simulation:
             indices = [self.batches.next(node) for node in own]
             sizes = [index.numel() for index in indices]
             samples[k] = sum(sizes)
-            if self._together and len(set(sizes)) == 1:
-                self._group_gradients(self._together, k, indices)
+            if self._chain and len(set(sizes)) == 1:
+                self._group_gradients(self._chain, k, indices)
             else:
                 for node, index in zip(own, indices, strict=True):
                     self._node_gradient(node, index)
@@ -189,7 +197,7 @@ class Simulation:
         if self.settings.weight_decay:
             grads.add_(self.models.x[own.start : own.stop], alpha=self.settings.weight_decay)
 
-    def _group_gradients(self, form: Together, k: int, indices: list[Tensor]) -> None:
+    def _group_gradients(self, chain: Chain, k: int, indices: list[Tensor]) -> None:
         """The gradients of a group at once, from batches of equal size."""
         own, pipeline = self._groups[k], self.data.pipeline
         draws = [pipeline.draw(len(indices[0]), self.batches.generators[node]) for node in own]
@@ -198,7 +206,7 @@ class Simulation:
         inputs = pipeline.batch(self._inputs, index, stacked)
         rows = slice(own.start, own.stop)
         shape = (len(own), len(indices[0]))
-        self._losses[rows] = form.gradients(
+        self._losses[rows] = chain.gradients(
             *self._views[k],
             inputs.view(*shape, *inputs.shape[1:]),
             self._targets[index].view(shape),
@@ -219,10 +227,10 @@ class Simulation:
 
     def _score(self, samples: tuple[Tensor, Tensor]) -> Scores | None:
         """Every node's model and, last, the averaged one; None without samples."""
-        if self._together is not None:
+        if self._chain is not None:
             # Not one after the other in a single tensor: a copy of all parameters shows with a thousand nodes.
             rows = [self.models.x, self.models.x.mean(0, keepdim=True)]
-            return evaluate_together(self._together, rows, samples, self.data.pipeline, self._workers)
+            return evaluate_chain(self._chain, rows, samples, self.data.pipeline, self._workers)
         models = [*self.models.modules, self.models.averaged()]
         return evaluate(models, samples, self.data.pipeline, self._workers, self.settings.device)
 
@@ -230,22 +238,26 @@ class Simulation:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
         return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
 
-    def _form_for_groups(self) -> Together | None:
-        """The form of the model that computes groups of nodes at once, where it exists and is faster; else None."""
-        if self.settings.device.type != "cpu":
-            return None
-        form = build(self.models.modules[0], self.models.layout)
+    def _chain_and_group_size(self) -> tuple[Chain | None, int]:
+        """The model as a chain of layers, if it is one, and how many nodes it computes at once."""
+        plan = read(self.models.modules[0], self.models.layout) if self.settings.device.type == "cpu" else None
+        if plan is None:
+            return None, 1
+        chain = Chain(plan, BATCH_LAST)
         first = torch.zeros(1, dtype=torch.int64)
         sample = self.data.pipeline.batch(self._inputs, first)[None]
-        if form is None or not form.fits(sample, self._targets[first][None]):
-            return None
-        cost = form.cost(form.views(self.models.x[:1]), sample)
-        return form if is_worthwhile(cost, self.data.nodes, self.settings.batch_size) else None
+        if not chain.fits(sample, self._targets[first][None]):
+            return None, 1
+        cost = cost_of(chain, chain.views(self.models.x[:1]), sample)
+        nodes, batch = self.data.nodes, self.settings.batch_size
+        if is_worthwhile(cost, nodes, batch):
+            return chain, group_size(nodes, batch)
+        return Chain(plan, CHANNELS_LAST), 1
 
-    def _views_of(self, form: Together, own: range) -> tuple[Views, Views]:
+    def _views_of(self, chain: Chain, own: range) -> tuple[Views, Views]:
         """The parameters and the gradients of a group."""
         rows = slice(own.start, own.stop)
-        return form.views(self.models.x[rows]), form.views(self.models.grad[rows])
+        return chain.views(self.models.x[rows]), chain.views(self.models.grad[rows])
 
     def _private_generators(self) -> NodeGenerators | None:
         """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""

@@ -77,7 +77,7 @@ def test_every_method_stays_on_its_device(method):
         row = run.measure(validate=True)
     assert accelerator.calls > 100
     assert row["consensus_distance"] == 1.0
-    assert run._together is None
+    assert run._chain is None
 
 
 @pytest.mark.parametrize("method", ["momentum-tracking", "relaysum"])
@@ -96,7 +96,7 @@ def test_models_run_there_one_by_one(name):
         run = simulation("momentum-tracking", topology.ring(8), model)
         run.advance()
         saved = run.state_dict()
-    assert run._together is None
+    assert run._chain is None
     assert saved["x"].is_meta
 
 

@@ -4,26 +4,13 @@ To torch, all images together are one volume of H x (G C) x W places with B chan
 side by side: a window of kh x 1 x kw places pools every image of every node in one call, however small the batch.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.engine.together.layers import Fixed
-
-Pair = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Which pixels a pooling looks at."""
-
-    size: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair = (1, 1)
+from gossamer.engine.chains.contract import Fixed, Pair, Windows
 
 
 class MaxPool(Fixed):

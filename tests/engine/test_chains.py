@@ -1,4 +1,4 @@
-"""A group of nodes run together equals the nodes run one by one."""
+"""A chain of layers equals the model that it was read from, in both arrangements."""
 
 import collections
 import copy
@@ -16,22 +16,35 @@ from torch.nn.utils import parametrizations
 from gossamer import DSGD, data, models, simulate, topology
 from gossamer.data import Augmentation, Erasing
 from gossamer.data.augment import Pipeline
-from gossamer.engine import together
-from gossamer.engine.evaluation import evaluate, evaluate_together
+from gossamer.engine import chains
+from gossamer.engine.chains import BATCH_LAST, CHANNELS_LAST, Chain
+from gossamer.engine.chains.contract import Arrangement
+from gossamer.engine.evaluation import evaluate, evaluate_chain
 from gossamer.engine.flat import Layout, NodeModels
 from gossamer.engine.simulation import Settings, Simulation
-from gossamer.engine.together import Together
 from gossamer.engine.workers import Workers
 from gossamer.models import LeNet, ResNet34, SmallCNN
 
 CLASSES = 10
+ARRANGEMENTS = {"batch last": BATCH_LAST, "channels last": CHANNELS_LAST}
+
+
+@pytest.fixture(params=ARRANGEMENTS)
+def arrangement(request: pytest.FixtureRequest) -> Arrangement:
+    return ARRANGEMENTS[request.param]
 
 
 class Group:
-    """G nodes with different parameters and data, and their gradients one by one."""
+    """G nodes with different parameters and data, and their gradients by the model itself, node by node."""
 
     def __init__(
-        self, model: Callable[[], nn.Module], shape: tuple[int, ...], nodes: int, batch: int, dtype: torch.dtype
+        self,
+        model: Callable[[], nn.Module],
+        shape: tuple[int, ...],
+        nodes: int,
+        batch: int,
+        dtype: torch.dtype,
+        arrangement: Arrangement = BATCH_LAST,
     ) -> None:
         torch.manual_seed(7)
         self.models = NodeModels(model().to(dtype), nodes, torch.device("cpu"))
@@ -39,11 +52,11 @@ class Group:
         self.x.add_(torch.randn_like(self.x), alpha=0.02)
         self.inputs = torch.randn(nodes, batch, *shape, dtype=dtype)
         self.targets = torch.randint(0, CLASSES, (nodes, batch))
-        form = together.build(self.models.modules[0], self.models.layout)
-        assert form is not None
-        self.form = form
+        self.chain = chain_of(self.models.modules[0], self.models.layout, arrangement)
+        # Nodes at once.
+        self.size = nodes if arrangement is BATCH_LAST else 1
 
-    def one_by_one(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def by_the_model(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         self.models.grad.zero_()
         losses, right = [], []
         for i, module in enumerate(self.models.modules):
@@ -54,19 +67,36 @@ class Group:
             right.append((output.argmax(1) == self.targets[i]).sum())
         return self.models.grad.clone(), torch.stack(losses), torch.stack(right)
 
-    def at_once(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def by_the_chain(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         grads = torch.full_like(self.x, torch.nan)
-        return grads, self.gradients(grads, slice(None), weights)
+        return grads, self.gradients(grads, range(len(self.x)), weights)
 
-    def gradients(self, grads: Tensor, some: slice, weights: Tensor | None = None) -> Tensor:
-        own, written = self.form.views(self.x[some]), self.form.views(grads[some])
-        return self.form.gradients(own, written, self.inputs[some], self.targets[some], weights)
+    def gradients(self, grads: Tensor, some: range, weights: Tensor | None = None) -> Tensor:
+        losses = []
+        for first in some[:: self.size]:
+            own = slice(first, min(first + self.size, some.stop))
+            parameters, written = self.chain.views(self.x[own]), self.chain.views(grads[own])
+            scale = None if weights is None else weights[own]
+            losses.append(self.chain.gradients(parameters, written, self.inputs[own], self.targets[own], scale))
+        return torch.cat(losses)
+
+    def scores(self) -> tuple[Tensor, Tensor]:
+        parts = (tensor.split(self.size) for tensor in (self.x, self.inputs, self.targets))
+        scores = [self.chain.scores(self.chain.views(x), *samples) for x, *samples in zip(*parts, strict=True)]
+        losses, right = zip(*scores, strict=True)
+        return torch.cat(losses), torch.cat(right)
+
+
+def chain_of(model: nn.Module, layout: Layout, arrangement: Arrangement = BATCH_LAST) -> Chain:
+    plan = chains.read(model, layout)
+    assert plan is not None
+    return Chain(plan, arrangement)
 
 
 def assert_equal(group: Group, weights: Tensor | None = None) -> None:
-    expected, expected_losses, expected_right = group.one_by_one(weights)
-    grads, losses = group.at_once(weights)
-    scores, right = group.form.scores(group.form.views(group.x), group.inputs, group.targets)
+    expected, expected_losses, expected_right = group.by_the_model(weights)
+    grads, losses = group.by_the_chain(weights)
+    scores, right = group.scores()
     tolerance = 1e-5 if group.x.dtype == torch.float32 else 1e-12
     for slot in group.models.layout:
         want, have = slot.view(expected), slot.view(grads)
@@ -125,15 +155,15 @@ MODELS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("nodes", "batch"), [(1, 5), (3, 1), (3, 16)])
 @pytest.mark.parametrize("name", MODELS)
-def test_equals_the_nodes_one_by_one(name, nodes, batch, dtype):
-    assert_equal(Group(*MODELS[name], nodes, batch, dtype))
+def test_equals_the_model(name, nodes, batch, dtype, arrangement):
+    assert_equal(Group(*MODELS[name], nodes, batch, dtype, arrangement))
 
 
-def test_scales_the_gradients_but_not_the_losses():
-    group = Group(*MODELS["small-cnn"], nodes=3, batch=4, dtype=torch.float64)
+def test_scales_the_gradients_but_not_the_losses(arrangement):
+    group = Group(*MODELS["small-cnn"], nodes=3, batch=4, dtype=torch.float64, arrangement=arrangement)
     weights = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
     assert_equal(group, weights)
-    assert torch.equal(group.at_once(weights)[1], group.at_once()[1])
+    assert torch.equal(group.by_the_chain(weights)[1], group.by_the_chain()[1])
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,34 +191,36 @@ def test_any_convolution_and_pooling(data):
         )
 
     # From 20 pixels on the widest window has room after the longest stride.
-    assert_equal(Group(model, (2, *pair(20, 24)), nodes=2, batch=2, dtype=torch.float64))
+    shape = (2, *pair(20, 24))
+    for arrangement in ARRANGEMENTS.values():
+        assert_equal(Group(model, shape, nodes=2, batch=2, dtype=torch.float64, arrangement=arrangement))
 
 
 @pytest.mark.parametrize("pool", [nn.AvgPool2d, nn.MaxPool2d])
-def test_a_window_may_be_larger_than_the_image_but_for_its_padding(pool):
+def test_a_window_may_be_larger_than_the_image_but_for_its_padding(pool, arrangement):
     def model() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 4, 4, 4), nn.ReLU(), pool(3, 2, 1), nn.Flatten(), nn.Linear(4, CLASSES))
 
-    assert_equal(Group(model, (1, 8, 8), nodes=3, batch=4, dtype=torch.float64))
+    assert_equal(Group(model, (1, 8, 8), nodes=3, batch=4, dtype=torch.float64, arrangement=arrangement))
 
 
-def test_of_equal_pixels_the_first_is_the_largest():
-    group = Group(lambda: SmallCNN((1, 8, 8), CLASSES), (1, 8, 8), nodes=2, batch=3, dtype=torch.float64)
+def test_of_equal_pixels_the_first_is_the_largest(arrangement):
+    group = Group(*MODELS["small-cnn"], nodes=2, batch=3, dtype=torch.float64, arrangement=arrangement)
     group.inputs.round_().clamp_(-1, 1)
     with torch.no_grad():
         group.x.mul_(8).round_().div_(8)
     assert_equal(group)
 
 
-def test_is_the_same_on_every_thread_and_leaves_its_inputs_alone():
-    group = Group(*MODELS["lenet"], nodes=4, batch=5, dtype=torch.float32)
+def test_is_the_same_on_every_thread_and_leaves_its_inputs_alone(arrangement):
+    group = Group(*MODELS["lenet"], nodes=4, batch=5, dtype=torch.float32, arrangement=arrangement)
     inputs, targets, x = group.inputs.clone(), group.targets.clone(), group.x.clone()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        here = group.at_once()
+        here = group.by_the_chain()
         with ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            elsewhere = [done.result() for done in [pool.submit(group.at_once) for _ in range(6)]]
+            elsewhere = [done.result() for done in [pool.submit(group.by_the_chain) for _ in range(6)]]
     finally:
         torch.set_num_threads(threads)
     for other in elsewhere:
@@ -198,63 +230,66 @@ def test_is_the_same_on_every_thread_and_leaves_its_inputs_alone():
     assert torch.equal(group.x, x)
 
 
-def test_inputs_survive_where_turning_them_round_changes_nothing():
-    group = Group(lambda: nn.Sequential(nn.ReLU(), nn.Linear(3, CLASSES)), (3,), 2, 1, torch.float32)
+@pytest.mark.parametrize("shape", [(3,), (1, 3, 1)])
+def test_inputs_survive_where_turning_them_round_changes_nothing(shape, arrangement):
+    def model() -> nn.Module:
+        return nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(3, CLASSES))
+
+    group = Group(model, shape, 2, 1, torch.float32, arrangement)
     inputs = group.inputs.clone()
-    group.at_once()
+    group.by_the_chain()
     assert torch.equal(group.inputs, inputs)
 
 
-def test_a_layer_without_parameters_may_be_used_twice():
+def test_a_layer_without_parameters_may_be_used_twice(arrangement):
     relu = nn.ReLU()
     model = nn.Sequential(nn.Linear(12, 12), relu, nn.Linear(12, CLASSES), relu)
-    assert_equal(Group(lambda: model, (12,), nodes=2, batch=3, dtype=torch.float64))
+    assert_equal(Group(lambda: model, (12,), nodes=2, batch=3, dtype=torch.float64, arrangement=arrangement))
 
 
-def test_rows_may_be_part_of_larger_buffers():
-    group = Group(*MODELS["small-cnn"], nodes=6, batch=3, dtype=torch.float64)
-    expected = group.one_by_one()[0]
+def test_rows_may_be_part_of_larger_buffers(arrangement):
+    group = Group(*MODELS["small-cnn"], nodes=6, batch=3, dtype=torch.float64, arrangement=arrangement)
+    expected = group.by_the_model()[0]
     grads = torch.full_like(group.x, 5.0)
-    some = slice(2, 5)
-    group.gradients(grads, some)
-    torch.testing.assert_close(grads[some], expected[some])
+    group.gradients(grads, range(2, 5))
+    torch.testing.assert_close(grads[2:5], expected[2:5])
     assert (grads[:2] == 5.0).all()
     assert (grads[5:] == 5.0).all()
 
 
-def test_a_loss_that_is_not_a_number_is_reported_and_stays_with_its_node():
-    group = Group(*MODELS["lenet"], nodes=3, batch=2, dtype=torch.float32)
+def test_a_loss_that_is_not_a_number_is_reported_and_stays_with_its_node(arrangement):
+    group = Group(*MODELS["lenet"], nodes=3, batch=2, dtype=torch.float32, arrangement=arrangement)
     with torch.no_grad():
         group.x[1, 0] = torch.nan
-    grads, losses = group.at_once()
+    grads, losses = group.by_the_chain()
     assert losses.isnan().tolist() == [False, True, False]
     assert grads[[0, 2]].isfinite().all()
 
 
 def test_which_batches_fit():
     model = MODELS["lenet"][0]()
-    form = together.build(model, Layout(model))
+    chain = chain_of(model, Layout(model))
     images, classes = torch.zeros(2, 3, 1, 28, 28), torch.zeros(2, 3, dtype=torch.int64)
-    assert form.fits(images, classes)
-    assert not form.fits(images.double(), classes)
-    assert not form.fits(images, classes.int())
-    assert not form.fits(images, classes[:, :2])
-    assert not form.fits(images.flatten(2), classes)
-    assert not form.fits(images[0], classes)
-    assert not form.fits(images[:, :0], classes[:, :0])
+    assert chain.fits(images, classes)
+    assert not chain.fits(images.double(), classes)
+    assert not chain.fits(images, classes.int())
+    assert not chain.fits(images, classes[:, :2])
+    assert not chain.fits(images.flatten(2), classes)
+    assert not chain.fits(images[0], classes)
+    assert not chain.fits(images[:, :0], classes[:, :0])
     model = perceptron()
-    form = together.build(model, Layout(model))
-    assert form.fits(torch.zeros(2, 3, 12), classes)
-    assert not form.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+    chain = chain_of(model, Layout(model))
+    assert chain.fits(torch.zeros(2, 3, 12), classes)
+    assert not chain.fits(torch.zeros(2, 3, 1, 3, 4), classes)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES))
-    form = together.build(model, Layout(model))
-    assert form.fits(torch.zeros(2, 3, 12), classes)
-    assert form.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+    chain = chain_of(model, Layout(model))
+    assert chain.fits(torch.zeros(2, 3, 12), classes)
+    assert chain.fits(torch.zeros(2, 3, 1, 3, 4), classes)
 
 
 @given(nodes=st.integers(1, 5000), batch=st.integers(1, 1000))
 def test_groups_are_small_enough_for_the_memory_and_many_enough_for_the_workers(nodes, batch):
-    size = together.group_size(nodes, batch)
+    size = chains.group_size(nodes, batch)
     assert 1 <= size <= 64
     assert size == 1 or (size * batch <= 512 and size * 4 <= nodes)
 
@@ -350,14 +385,14 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses_what_it_does_not_know(name):
     model = REFUSED[name]()
-    assert together.build(model, Layout(model)) is None
+    assert chains.read(model, Layout(model)) is None
 
 
 def test_a_copy_without_hooks_is_taken_again():
     model = hooked(lambda m: m.register_forward_hook(lambda *_: None))
     free = copy.deepcopy(model)
     free[0]._forward_hooks.clear()
-    assert together.build(free, Layout(free)) is not None
+    assert chains.read(free, Layout(free)) is not None
 
 
 @pytest.mark.parametrize(
@@ -378,12 +413,12 @@ def test_groups_are_formed_where_they_are_faster(model, nodes, batch, expected):
     numbers = Settings(step_size=lambda round: 0.1, batch_size=batch)
     with Workers(1) as workers:
         run = Simulation(model, split, DSGD(), topology.ring(nodes), numbers, workers)
-    assert (run._together is not None) is expected
+    assert (run._chain.arrangement is BATCH_LAST) is expected
 
 
 def test_the_cost_of_a_sample():
     group = Group(*MODELS["lenet-colour"], nodes=2, batch=3, dtype=torch.float32)
-    cost = group.form.cost(group.form.views(group.x[:1]), group.inputs)
+    cost = chains.cost_of(group.chain, group.chain.views(group.x[:1]), group.inputs)
     # 6 maps of 28 x 28 from 3 x 5 x 5 pixels each, 16 maps of 10 x 10 from 6 x 5 x 5.
     assert cost.multiplications == 6 * 28 * 28 * 75 + 16 * 10 * 10 * 150
     # Unfolded; convolved; pooled, with its bias, rectified, normalized.
@@ -401,8 +436,8 @@ def test_large_images_are_left_to_torch():
             batch=1,
             dtype=torch.float32,
         )
-        cost = group.form.cost(group.form.views(group.x[:1]), group.inputs)
-        return together.is_worthwhile(cost, nodes=64, batch=1)
+        cost = chains.cost_of(group.chain, group.chain.views(group.x[:1]), group.inputs)
+        return chains.is_worthwhile(cost, nodes=64, batch=1)
 
     assert forms_groups(32)
     assert not forms_groups(96)
@@ -412,14 +447,14 @@ def test_a_hook_on_all_modules_is_served_by_the_model_itself():
     model = nn.Sequential(nn.Linear(10, 10))
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
-        assert together.build(model, Layout(model)) is None
+        assert chains.read(model, Layout(model)) is None
     finally:
         handle.remove()
-    assert together.build(model, Layout(model)) is not None
+    assert chains.read(model, Layout(model)) is not None
 
 
 @pytest.mark.parametrize("sizes", ["equal", "unequal"])
-def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(sizes, monkeypatch):
+def test_the_simulator_gets_the_same_in_groups_one_by_one_and_by_the_model(sizes, monkeypatch):
     # Fixed, because rounding alone may decide which of two pixels is the larger, and then the gradients differ.
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (20 * 16, 1, 16, 16), generator=generator, dtype=torch.uint8)
@@ -432,7 +467,7 @@ def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(sizes, monke
     weights = nodes.loss_weights("size")
     assert (len(weights.unique()) == 1) is (sizes == "equal")
     assert (min(nodes.sizes) < 6) is (sizes == "unequal")
-    computed_at_once = counted(monkeypatch, Together, "gradients")
+    computed_at_once = counted(monkeypatch, Chain, "gradients")
     options = {
         "lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size", "weight_decay": 0.01, "clip": 0.8,
         "evaluate_every": 0.1,
@@ -441,13 +476,17 @@ def test_the_simulator_forms_groups_and_gets_the_same_as_one_by_one(sizes, monke
     assert len(computed_at_once) == 6 * (4 if sizes == "equal" else 3)
     monkeypatch.setattr("gossamer.engine.simulation.is_worthwhile", lambda *_: False)
     alone = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
-    assert alone.simulation._together is None
-    torch.testing.assert_close(grouped.simulation.models.x, alone.simulation.models.x, rtol=1e-3, atol=1e-5)
-    for figure in ("train_loss", "gradient_norm", "loss"):
-        assert grouped.history[figure][1:] == pytest.approx(alone.history[figure][1:], rel=1e-4)
-    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (grouped, alone)]
+    assert alone.simulation._chain.arrangement is CHANNELS_LAST
+    monkeypatch.setattr("gossamer.engine.simulation.read", lambda *_: None)
+    by_the_model = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
+    assert by_the_model.simulation._chain is None
+    for other in (alone, by_the_model):
+        torch.testing.assert_close(grouped.simulation.models.x, other.simulation.models.x, rtol=1e-3, atol=1e-5)
+        for figure in ("train_loss", "gradient_norm", "loss"):
+            assert grouped.history[figure][1:] == pytest.approx(other.history[figure][1:], rel=1e-4)
+    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (grouped, alone, by_the_model)]
     # Six rounds are two epochs of equal nodes, whose last batch is smaller; unequal ones go round their own data.
-    assert samples[0] == samples[1] == (2 * 320 if sizes == "equal" else 6 * sum(min(6, s) for s in nodes.sizes))
+    assert set(samples) == {2 * 320 if sizes == "equal" else 6 * sum(min(6, s) for s in nodes.sizes)}
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[int]:
@@ -463,18 +502,21 @@ def counted(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[i
     return calls
 
 
-def test_evaluation_in_groups_equals_model_by_model():
-    group = Group(lambda: LeNet((1, 16, 16), CLASSES), (1, 16, 16), nodes=5, batch=1, dtype=torch.float32)
+def test_evaluation_by_the_chain_equals_that_by_the_model(arrangement):
+    def model() -> nn.Module:
+        return LeNet((1, 16, 16), CLASSES)
+
+    group = Group(model, (1, 16, 16), nodes=5, batch=1, dtype=torch.float32, arrangement=arrangement)
     # More than one block of samples, and the last of them smaller; five models and one are odd groups.
-    inputs, targets = torch.randn(450, 1, 16, 16), torch.randint(0, CLASSES, (450,))
+    inputs, targets = torch.randn(650, 1, 16, 16), torch.randint(0, CLASSES, (650,))
     pipeline, device = Pipeline(), torch.device("cpu")
     with Workers(2) as workers:
         expected = evaluate(
             [*group.models.modules, group.models.averaged()], (inputs, targets), pipeline, workers, device
         )
         rows = [group.x, group.x.mean(0, keepdim=True)]
-        found = evaluate_together(group.form, rows, (inputs, targets), pipeline, workers)
-        nothing = evaluate_together(group.form, rows, (inputs[:0], targets[:0]), pipeline, workers)
+        found = evaluate_chain(group.chain, rows, (inputs, targets), pipeline, workers)
+        nothing = evaluate_chain(group.chain, rows, (inputs[:0], targets[:0]), pipeline, workers)
     assert found.accuracy == expected.accuracy
     assert len(set(found.accuracy)) > 1
     assert found.loss == pytest.approx(expected.loss, rel=1e-6)

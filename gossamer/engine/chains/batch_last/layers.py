@@ -1,58 +1,12 @@
-"""The layers of a group of nodes: what they share, and the simple ones.
+"""The simple layers of a group of nodes."""
 
-The batch is the **last** axis: images are [G, H, C, W, B] and vectors [G, F, B] for G nodes with B samples each. A
-row's pixels of all samples then lie side by side in memory, so that a convolution is a few products of plain matrices
-and a pooling one call of torch, however small the batch.
-"""
-
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gossamer.engine.chains.contract import Fixed
 from gossamer.engine.flat import Slot
-
-
-class Layer(Protocol):
-    """One layer of G nodes, each with its own parameters."""
-
-    trains: bool
-    """Whether it has parameters."""
-
-    def views(self, rows: Tensor) -> Any:
-        """The layer's parameters, or their gradients, as views into `rows` [G, d]: `own` and `grads` below."""
-        ...
-
-    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
-        """The output for the parameters `own`, and what `backward` will want to know."""
-        ...
-
-    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor | None:
-        """Write the parameters' gradients into `grads` and return the input's gradient if it is `wanted`."""
-        ...
-
-
-class Fixed:
-    """A layer without parameters."""
-
-    trains = False
-
-    def views(self, rows: Tensor) -> None:
-        """Nothing."""
-
-
-class ReLU(Fixed):
-    """y = max(x, 0), in place: no layer but this one keeps its own output, and none its own gradient."""
-
-    def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
-        """The positive part."""
-        y = x.relu_()
-        return y, y
-
-    def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
-        """dx = dy where y > 0, else 0."""
-        dx: Tensor = torch.ops.aten.threshold_backward.grad_input(dy, kept, 0, grad_input=dy)
-        return dx
 
 
 class Flatten(Fixed):
@@ -98,7 +52,7 @@ class Linear:
 class Bias:
     """y = x + b with one b per channel or feature, after a convolution, a linear layer or their max pooling.
 
-    It works in place: none of these keeps its own output.
+    It works in place.
     """
 
     trains = True

@@ -6,6 +6,12 @@ number of workers, because the rounding may depend on it.
 
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
+from gossamer.engine.chains.batch_last.convolution import Convolution
+from gossamer.engine.chains.chain import Chain, Views
+
 # Measured on LeNet: below about 512 samples the overhead of each operation shows, far above nothing is gained, and the
 # memory of a group grows with its samples.
 SAMPLES = 512
@@ -25,6 +31,21 @@ class Cost(NamedTuple):
 
     multiplications: int
     numbers: int
+
+
+@torch.no_grad()
+def cost_of(chain: Chain, parameters: Views, inputs: Tensor) -> Cost:
+    """What one sample of these inputs takes in a chain with the batch last."""
+    x = chain.arrangement.arranged(inputs[:1, :1])
+    multiplications = numbers = 0
+    for layer, own in zip(chain.layers, parameters, strict=True):
+        x, kept = layer.forward(x, own)
+        numbers += x.numel()
+        if isinstance(layer, Convolution):
+            multiplications += layer.weight.size * x.shape[1] * x.shape[3]
+            unfolded, _ = kept
+            numbers += unfolded.numel()
+    return Cost(multiplications, numbers)
 
 
 def group_size(nodes: int, batch: int) -> int:

@@ -1,55 +1,67 @@
-"""Recognise a model that a group of nodes can run together."""
+"""Recognise a model that is a chain of known layers."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from gossamer.engine.chains.contract import Arrangement, Layer, Pair, Windows
 from gossamer.engine.flat import Layout, Slot
 from gossamer.engine.hooks import all_are_watched, hooked_parameter, is_watched
-from gossamer.engine.together.chain import Together
-from gossamer.engine.together.convolution import Convolution
-from gossamer.engine.together.layers import Bias, Flatten, Layer, Linear, ReLU
-from gossamer.engine.together.normalization import GroupNorm
-from gossamer.engine.together.pooling import GlobalMean, MaxPool, MeanPool, Windows
 
-Pair = tuple[int, int]
 Take = Callable[[str], Slot]
+Step = tuple[str, tuple[Any, ...]]
+"""A layer by its name in `Arrangement`, and what is given to make it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The layers of a chain, in whichever arrangement they will be made."""
+
+    steps: list[Step]
+    takes_images: bool | None
+    """None: vectors as well."""
+    dtype: torch.dtype
+
+    def layers(self, arrangement: Arrangement) -> list[Layer]:
+        """The layers, in the order in which they run."""
+        return [getattr(arrangement, name)(*given) for name, given in self.steps]
 
 
 class _UnknownError(Exception):
     """Something that only the model itself can run."""
 
 
-def build(module: nn.Module, layout: Layout) -> Together | None:
-    """The model's form for groups of nodes, or None where the nodes must run one by one.
+def read(module: nn.Module, layout: Layout) -> Plan | None:
+    """The chain that the model is, or None where only the model itself can tell what it computes.
 
     Known are nn.Sequential chains of Conv2d, Linear, ReLU, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d(1), GroupNorm,
     Flatten and Identity in float32 or float64, whose parameters are all trained, used once, and free of hooks.
 
     >>> from gossamer.models import LeNet
     >>> model = LeNet((1, 28, 28), 10)
-    >>> form = build(model, Layout(model))
-    >>> form.fits(torch.zeros(4, 16, 1, 28, 28), torch.zeros(4, 16, dtype=torch.int64))
-    True
+    >>> [name for name, _ in read(model, Layout(model)).steps[:5]]      # the pooling has moved to the front
+    ['convolution', 'max_pool', 'bias', 'relu', 'group_norm']
     >>> model.append(nn.Dropout())[-1]
     Dropout(p=0.5, inplace=False)
-    >>> build(model, Layout(model)) is None
+    >>> read(model, Layout(model)) is None
     True
     """
     if layout.dtype not in (torch.float32, torch.float64) or all_are_watched() or hooked_parameter(module):
         return None
     slots = {slot.name: slot for slot in layout}
     try:
-        layers, takes_images = _read(module, slots)
+        steps, takes_images = _steps(module, slots)
     except _UnknownError:
         return None
-    return None if slots else Together(_pool_early(layers), takes_images, layout.dtype)
+    return None if slots else Plan(_pool_early(steps), takes_images, layout.dtype)
 
 
-def _read(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Layer], bool | None]:
-    """The layers, and whether they take images (None: vectors as well); what they use is taken out of `slots`."""
-    layers: list[Layer] = []
+def _steps(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Step], bool | None]:
+    """The steps, and whether they take images (None: vectors as well); what they use is taken out of `slots`."""
+    steps: list[Step] = []
     takes_images = images = None
     for name, part in _parts(module, ""):
         needs = _NEEDS_IMAGES.get(type(part))
@@ -65,9 +77,9 @@ def _read(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Layer], bool 
             return slots.pop(prefix + parameter)
 
         _require(type(part) in _READERS)
-        layers += _READERS[type(part)](part, take)
+        steps += _READERS[type(part)](part, take)
     _require(images is False)
-    return layers, takes_images
+    return steps, takes_images
 
 
 def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
@@ -83,18 +95,18 @@ def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
         yield from _parts(child, f"{prefix}{name}.")
 
 
-def _pool_early(layers: list[Layer]) -> list[Layer]:
+def _pool_early(steps: list[Step]) -> list[Step]:
     """Move max pooling before a bias and a ReLU, which commute with a maximum and then have less to do."""
-    ordered: list[Layer] = []
-    for layer in layers:
+    ordered: list[Step] = []
+    for step in steps:
         place = len(ordered)
-        while isinstance(layer, MaxPool) and place and isinstance(ordered[place - 1], Bias | ReLU):
+        while step[0] == "max_pool" and place and ordered[place - 1][0] in ("bias", "relu"):
             place -= 1
-        ordered.insert(place, layer)
+        ordered.insert(place, step)
     return ordered
 
 
-def _convolution(part: nn.Conv2d, take: Take) -> list[Layer]:
+def _convolution(part: nn.Conv2d, take: Take) -> list[Step]:
     _require(part.groups == 1 and _pair(part.dilation) == (1, 1) and part.padding_mode == "zeros")
     kernel = _pair(part.kernel_size)
     if part.padding == "same":
@@ -105,49 +117,50 @@ def _convolution(part: nn.Conv2d, take: Take) -> list[Layer]:
     _require(padding[0] < kernel[0] and padding[1] < kernel[1])
     weight = take("weight")
     _require(weight.channels_last or weight.shape[1] == 1)
-    return [Convolution(weight, _pair(part.stride), padding), *_bias(part, take)]
+    return [("convolution", (weight, _pair(part.stride), padding)), *_bias(part, take)]
 
 
-def _linear(part: nn.Linear, take: Take) -> list[Layer]:
-    return [Linear(take("weight")), *_bias(part, take)]
+def _linear(part: nn.Linear, take: Take) -> list[Step]:
+    return [("linear", (take("weight"),)), *_bias(part, take)]
 
 
-def _bias(part: nn.Conv2d | nn.Linear, take: Take) -> list[Layer]:
-    return [] if part.bias is None else [Bias(take("bias"))]
+def _bias(part: nn.Conv2d | nn.Linear, take: Take) -> list[Step]:
+    return [] if part.bias is None else [("bias", (take("bias"),))]
 
 
-def _max_pool(part: nn.MaxPool2d, take: Take) -> list[Layer]:
+def _max_pool(part: nn.MaxPool2d, take: Take) -> list[Step]:
     _require(not part.ceil_mode and not part.return_indices)
-    return [MaxPool(Windows(_pair(part.kernel_size), _pair(part.stride), _pair(part.padding), _pair(part.dilation)))]
+    windows = Windows(_pair(part.kernel_size), _pair(part.stride), _pair(part.padding), _pair(part.dilation))
+    return [("max_pool", (windows,))]
 
 
-def _mean_pool(part: nn.AvgPool2d, take: Take) -> list[Layer]:
+def _mean_pool(part: nn.AvgPool2d, take: Take) -> list[Step]:
     padding = _pair(part.padding)
     _require(not part.ceil_mode and part.divisor_override is None)
     _require(part.count_include_pad or padding == (0, 0))
-    return [MeanPool(Windows(_pair(part.kernel_size), _pair(part.stride), padding))]
+    return [("mean_pool", (Windows(_pair(part.kernel_size), _pair(part.stride), padding),))]
 
 
-def _global_mean(part: nn.AdaptiveAvgPool2d, take: Take) -> list[Layer]:
+def _global_mean(part: nn.AdaptiveAvgPool2d, take: Take) -> list[Step]:
     _require(part.output_size in (1, (1, 1)))
-    return [GlobalMean()]
+    return [("global_mean", ())]
 
 
-def _group_norm(part: nn.GroupNorm, take: Take) -> list[Layer]:
+def _group_norm(part: nn.GroupNorm, take: Take) -> list[Step]:
     affine = (take("weight"), take("bias")) if part.affine else None
-    return [GroupNorm(part.num_groups, part.eps, affine)]
+    return [("group_norm", (part.num_groups, part.eps, affine))]
 
 
-def _flatten(part: nn.Flatten, take: Take) -> list[Layer]:
+def _flatten(part: nn.Flatten, take: Take) -> list[Step]:
     _require(part.start_dim == 1 and part.end_dim == -1)
-    return [Flatten()]
+    return [("flatten", ())]
 
 
-def _relu(part: nn.ReLU, take: Take) -> list[Layer]:
-    return [ReLU()]
+def _relu(part: nn.ReLU, take: Take) -> list[Step]:
+    return [("relu", ())]
 
 
-def _identity(part: nn.Identity, take: Take) -> list[Layer]:
+def _identity(part: nn.Identity, take: Take) -> list[Step]:
     return []
 
 
@@ -161,7 +174,7 @@ def _require(known: bool) -> None:
 
 
 # Only these very classes: a subclass (a parametrized layer is one, too) may compute something else.
-_READERS: dict[type[nn.Module], Callable[..., list[Layer]]] = {
+_READERS: dict[type[nn.Module], Callable[..., list[Step]]] = {
     nn.Conv2d: _convolution,
     nn.Linear: _linear,
     nn.ReLU: _relu,

@@ -1,31 +1,39 @@
-"""A chain of layers that a group of nodes runs together."""
+"""A chain of layers that a group of nodes runs at once."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.engine.together.convolution import Convolution
-from gossamer.engine.together.groups import Cost
-from gossamer.engine.together.layers import Layer
+from gossamer.engine.chains.contract import Arrangement
+from gossamer.engine.chains.recognition import Plan
 
 Views = list[Any]
 """What every layer of a chain wants to know of the parameters, or of the gradients, of a group of nodes."""
 
 
-class Together:
-    """Losses and gradients of G nodes at once, for a model that is a chain of known layers (see `build`).
+class Chain:
+    """Losses and gradients of G nodes at once, for a model that is a chain of known layers (see `read`).
 
-    The results equal those of one model after another up to rounding. They are the same bits whichever thread computes
-    them, but the rounding may depend on which nodes form a group: choose the groups by the number of nodes and the
-    batch size alone, never by the number of workers (see `group_size`).
+    The results equal those of the model itself up to rounding. They are the same bits whichever thread computes them,
+    but the rounding may depend on the arrangement and on which nodes form a group: choose both by the model, the number
+    of nodes and the batch size alone, never by the number of workers (see `group_size`).
+
+    >>> from gossamer.engine.chains import BATCH_LAST, read
+    >>> from gossamer.engine.flat import Layout
+    >>> from gossamer.models import LeNet
+    >>> model = LeNet((1, 28, 28), 10)
+    >>> chain = Chain(read(model, Layout(model)), BATCH_LAST)
+    >>> chain.fits(torch.zeros(4, 16, 1, 28, 28), torch.zeros(4, 16, dtype=torch.int64))
+    True
     """
 
-    def __init__(self, layers: list[Layer], takes_images: bool | None, dtype: torch.dtype) -> None:
-        self.layers = layers
-        self._takes_images = takes_images
-        self._dtype = dtype
-        self._first_trained = next(i for i, layer in enumerate(layers) if layer.trains)
+    def __init__(self, plan: Plan, arrangement: Arrangement) -> None:
+        self.arrangement = arrangement
+        self.layers = plan.layers(arrangement)
+        self._takes_images = plan.takes_images
+        self._dtype = plan.dtype
+        self._first_trained = next(i for i, layer in enumerate(self.layers) if layer.trains)
 
     def fits(self, inputs: Tensor, targets: Tensor) -> bool:
         """Whether this batch can be taken: inputs [G, B, C, H, W] or [G, B, F], classes as int64 [G, B].
@@ -57,13 +65,13 @@ class Together:
 
         `weights` [G] scales each node's loss for the gradient. Returns the losses [G], not scaled.
         """
-        x = _batch_last(inputs)
+        x = self.arrangement.arranged(inputs)
         tape = []
         for layer, own in zip(self.layers, parameters, strict=True):
             x, kept = layer.forward(x, own)
             tape.append(kept)
-        log_probability = torch.log_softmax(x, 1)
-        dy = _loss_gradient(log_probability, targets, weights)
+        log_probability = torch.log_softmax(self.arrangement.outputs(x), 1)
+        dy = self.arrangement.gradient(_loss_gradient(log_probability, targets, weights))
         for i in range(len(self.layers) - 1, self._first_trained - 1, -1):
             # What a layer has kept is freed as soon as it is used.
             dx = self.layers[i].backward(dy, tape.pop(), parameters[i], grads[i], i > self._first_trained)
@@ -72,33 +80,13 @@ class Together:
         return _losses(log_probability, targets)
 
     @torch.no_grad()
-    def cost(self, parameters: Views, inputs: Tensor) -> Cost:
-        """What one sample of these inputs takes."""
-        x = _batch_last(inputs[:1, :1])
-        multiplications = numbers = 0
-        for layer, own in zip(self.layers, parameters, strict=True):
-            x, kept = layer.forward(x, own)
-            numbers += x.numel()
-            if isinstance(layer, Convolution):
-                multiplications += layer.weight.size * x.shape[1] * x.shape[3]
-                unfolded, _ = kept
-                numbers += unfolded.numel()
-        return Cost(multiplications, numbers)
-
-    @torch.no_grad()
     def scores(self, parameters: Views, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean cross-entropies [G] and the numbers of right predictions [G] at `parameters`, without gradients."""
-        x = _batch_last(inputs)
+        x = self.arrangement.arranged(inputs)
         for layer, own in zip(self.layers, parameters, strict=True):
             x, _ = layer.forward(x, own)
-        log_probability = torch.log_softmax(x, 1)
+        log_probability = torch.log_softmax(self.arrangement.outputs(x), 1)
         return _losses(log_probability, targets), (log_probability.argmax(1) == targets).sum(1)
-
-
-def _batch_last(inputs: Tensor) -> Tensor:
-    """[G, B, C, H, W] to [G, H, C, W, B], and [G, B, F] to [G, F, B]; a copy in any case."""
-    moved = inputs.permute(0, 3, 2, 4, 1) if inputs.dim() == 5 else inputs.transpose(1, 2)
-    return moved.clone(memory_format=torch.contiguous_format)
 
 
 def _loss_gradient(log_probability: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
