@@ -403,6 +403,8 @@ def test_a_copy_without_hooks_is_taken_again():
         (LeNet((1, 32, 32), 10), 3, 16, False),
         (nn.Sequential(nn.Conv2d(1, 64, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), 8, 16, True),
         (nn.Sequential(nn.Conv2d(1, 64, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), 8, 100, False),
+        (nn.Sequential(nn.Conv2d(1, 6, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 10)), 8, 256, True),
+        (nn.Sequential(nn.Conv2d(1, 16, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)), 8, 120, False),
         (models.VGG11((1, 32, 32), 10), 8, 16, False),
         (nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10)), 8, 100, True),
     ],
@@ -421,6 +423,8 @@ def test_the_cost_of_a_sample():
     cost = chains.cost_of(group.chain, group.chain.views(group.x[:1]), group.inputs)
     # 6 maps of 28 x 28 from 3 x 5 x 5 pixels each, 16 maps of 10 x 10 from 6 x 5 x 5.
     assert cost.multiplications == 6 * 28 * 28 * 75 + 16 * 10 * 10 * 150
+    # Six maps cost torch as much as sixteen.
+    assert cost.in_blocks == 16 * 28 * 28 * 75 + 16 * 10 * 10 * 150
     # Unfolded; convolved; pooled, with its bias, rectified, normalized.
     first = 32 * 5 * 3 * 28 + 6 * 28 * 28 + 4 * 6 * 14 * 14
     second = 14 * 5 * 6 * 10 + 16 * 10 * 10 + 4 * 16 * 5 * 5
