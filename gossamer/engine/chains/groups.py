@@ -19,9 +19,9 @@ SAMPLES = 512
 LARGEST = 64
 # So that workers find something to share out also when there are few nodes.
 LEAST_GROUPS = 4
-# Measured with AVX-512, convolutions of 6 to 64 channels, batches of 2 to 200, 8 and 128 nodes: with more multiplications
-# in the convolutions of a node's batch than this, torch's own beat ours, which save overhead. Torch's compute their
-# output channels in blocks, so where these are not full, ours win that much longer.
+# Measured with AVX-512, convolutions of 6 to 64 channels, batches of 2 to 200, 8 and 128 nodes: with more
+# multiplications in the convolutions of a node's batch than this, torch's own beat ours, which save overhead. Torch's
+# compute their output channels in blocks, so where these are not full, ours win that much longer.
 FEW_MULTIPLICATIONS = 32_000_000
 BLOCK = 16
 # Measured with images of 28 to 224 pixels: with more numbers per sample than this, memory decides, and torch's own are
