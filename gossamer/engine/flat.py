@@ -36,21 +36,35 @@ class Slot:
         return piece.view(*lead, out, height, width, into).movedim(-1, -3)
 
 
+def is_misread(layer: nn.Module) -> bool:
+    """Whether oneDNN reads beyond the images of this layer where channels come last.
+
+    It does so (seen in its version 3.12, with AVX-512) for images of one channel and strides of 1 row and several
+    columns, when the output is one column wide: losses are then whatever lies in the memory.
+
+    >>> is_misread(nn.Conv2d(1, 16, (3, 9), stride=(1, 2))), is_misread(nn.Conv2d(1, 16, (3, 9), stride=2))
+    (True, False)
+    """
+    return isinstance(layer, nn.Conv2d) and layer.in_channels == 1 and layer.stride[0] == 1 < layer.stride[-1]
+
+
 class Layout:
     """The order of a model's trainable parameters in a row. Convolution weights are stored channels-last.
 
-    Channels-last weights make wide convolutions markedly faster on CPUs, and to a method it is all the same.
+    Channels-last weights make wide convolutions markedly faster on CPUs, and to a method it is all the same. A model
+    with a layer that would be misread keeps torch's order.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.slots: list[Slot] = []
         dtypes = set()
         start = 0
+        may_turn = not any(map(is_misread, module.modules()))
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 continue
             dtypes.add(parameter.dtype)
-            channels_last = parameter.dim() == 4 and parameter.shape[1] > 1
+            channels_last = may_turn and parameter.dim() == 4 and parameter.shape[1] > 1
             self.slots.append(Slot(name, parameter.shape, start, parameter.numel(), channels_last))
             start += parameter.numel()
         if not self.slots:

@@ -98,7 +98,7 @@ class Simulation:
         self._norms_are_known = False
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
-        self._chain, size = self._chain_and_group_size()
+        self._alone, self._chain, size = self._chains_and_group_size()
         self._groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
         self._views = [self._views_of(self._chain, own) for own in self._groups] if self._chain else []
 
@@ -174,11 +174,15 @@ class Simulation:
             indices = [self.batches.next(node) for node in own]
             sizes = [index.numel() for index in indices]
             samples[k] = sum(sizes)
-            if self._chain and len(set(sizes)) == 1:
-                self._group_gradients(self._chain, k, indices)
-            else:
+            if self._chain is None or self._alone is None:
                 for node, index in zip(own, indices, strict=True):
                     self._node_gradient(node, index)
+            elif len(set(sizes)) == 1:
+                self._chain_gradients(self._chain, self._views[k], own, indices)
+            else:
+                for node, index in zip(own, indices, strict=True):
+                    alone = range(node, node + 1)
+                    self._chain_gradients(self._alone, self._views_of(self._alone, alone), alone, [index])
             self._finish_gradients(own, measured)
 
         self._workers.run(one, len(self._groups))
@@ -197,9 +201,9 @@ class Simulation:
         if self.settings.weight_decay:
             grads.add_(self.models.x[own.start : own.stop], alpha=self.settings.weight_decay)
 
-    def _group_gradients(self, chain: Chain, k: int, indices: list[Tensor]) -> None:
+    def _chain_gradients(self, chain: Chain, views: tuple[Views, Views], own: range, indices: list[Tensor]) -> None:
         """The gradients of a group at once, from batches of equal size."""
-        own, pipeline = self._groups[k], self.data.pipeline
+        pipeline = self.data.pipeline
         draws = [pipeline.draw(len(indices[0]), self.batches.generators[node]) for node in own]
         index = torch.cat(indices)
         stacked = None if draws[0] is None else torch.cat([d for d in draws if d is not None])
@@ -207,7 +211,7 @@ class Simulation:
         rows = slice(own.start, own.stop)
         shape = (len(own), len(indices[0]))
         self._losses[rows] = chain.gradients(
-            *self._views[k],
+            *views,
             inputs.view(*shape, *inputs.shape[1:]),
             self._targets[index].view(shape),
             self._loss_weights[rows],
@@ -238,21 +242,21 @@ class Simulation:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
         return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
 
-    def _chain_and_group_size(self) -> tuple[Chain | None, int]:
-        """The model as a chain of layers, if it is one, and how many nodes it computes at once."""
+    def _chains_and_group_size(self) -> tuple[Chain | None, Chain | None, int]:
+        """The model as chains of layers, for one node and for a group, and how many nodes form one; (None, None, 1).
+
+        This is decided once: hooks that are put on the nodes' modules later see nothing of a chain.
+        """
         plan = read(self.models.modules[0], self.models.layout) if self.settings.device.type == "cpu" else None
-        if plan is None:
-            return None, 1
-        chain = Chain(plan, BATCH_LAST)
-        first = torch.zeros(1, dtype=torch.int64)
+        first = torch.zeros(1, dtype=torch.int64, device=self.settings.device)
         sample = self.data.pipeline.batch(self._inputs, first)[None]
-        if not chain.fits(sample, self._targets[first][None]):
-            return None, 1
-        cost = cost_of(chain, chain.views(self.models.x[:1]), sample)
+        if plan is None or not plan.fits(sample, self._targets[first][None]):
+            return None, None, 1
+        alone = Chain(plan, CHANNELS_LAST)
         nodes, batch = self.data.nodes, self.settings.batch_size
-        if is_worthwhile(cost, nodes, batch):
-            return chain, group_size(nodes, batch)
-        return Chain(plan, CHANNELS_LAST), 1
+        if is_worthwhile(cost_of(plan, self.models.x[:1], sample), nodes, batch):
+            return alone, Chain(plan, BATCH_LAST), group_size(nodes, batch)
+        return alone, alone, 1
 
     def _views_of(self, chain: Chain, own: range) -> tuple[Views, Views]:
         """The parameters and the gradients of a group."""

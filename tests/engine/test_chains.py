@@ -2,9 +2,10 @@
 
 import collections
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from gossamer import DSGD, data, models, simulate, topology
 from gossamer.data import Augmentation, Erasing
 from gossamer.data.augment import Pipeline
 from gossamer.engine import chains
-from gossamer.engine.chains import BATCH_LAST, CHANNELS_LAST, Chain
+from gossamer.engine.chains import BATCH_LAST, CHANNELS_LAST, Chain, Plan
 from gossamer.engine.chains.contract import Arrangement
 from gossamer.engine.evaluation import evaluate, evaluate_chain
 from gossamer.engine.flat import Layout, NodeModels
@@ -52,7 +53,8 @@ class Group:
         self.x.add_(torch.randn_like(self.x), alpha=0.02)
         self.inputs = torch.randn(nodes, batch, *shape, dtype=dtype)
         self.targets = torch.randint(0, CLASSES, (nodes, batch))
-        self.chain = chain_of(self.models.modules[0], self.models.layout, arrangement)
+        self.plan = plan_of(self.models.modules[0], self.models.layout)
+        self.chain = Chain(self.plan, arrangement)
         # Nodes at once.
         self.size = nodes if arrangement is BATCH_LAST else 1
 
@@ -87,10 +89,10 @@ class Group:
         return torch.cat(losses), torch.cat(right)
 
 
-def chain_of(model: nn.Module, layout: Layout, arrangement: Arrangement = BATCH_LAST) -> Chain:
+def plan_of(model: nn.Module, layout: Layout) -> Plan:
     plan = chains.read(model, layout)
     assert plan is not None
-    return Chain(plan, arrangement)
+    return plan
 
 
 def assert_equal(group: Group, weights: Tensor | None = None) -> None:
@@ -212,6 +214,35 @@ def test_of_equal_pixels_the_first_is_the_largest(arrangement):
     assert_equal(group)
 
 
+@pytest.mark.parametrize(
+    ("shape", "layers"),
+    [
+        # Images whose channels are not last in memory, or could be either.
+        ((3, 8, 8), lambda: [nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.MaxPool2d(2, 1, 1), nn.GroupNorm(2, 8)]),
+        ((1, 1, 1), lambda: [nn.Conv2d(1, 20, (2, 3), padding=(1, 2)), nn.ReLU(), nn.GroupNorm(10, 20)]),
+        ((1, 9, 9), lambda: [nn.MaxPool2d(3, 1, 1), nn.GroupNorm(1, 1), nn.Conv2d(1, 4, 9)]),
+        ((2, 6, 6), lambda: [nn.Conv2d(2, 1, 3), nn.GroupNorm(1, 1), nn.Conv2d(1, 16, (3, 4)), nn.ReLU()]),
+        # Sizes given as tuples of one, and by NumPy.
+        ((2, 8, 8), lambda: [nn.Conv2d(2, 4, 3), nn.MaxPool2d((2,)), nn.AvgPool2d(np.int64(3), 1, (1,))]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unusual_images(shape, layers, dtype, arrangement):
+    features = nn.Sequential(*layers(), nn.Flatten())(torch.zeros(1, *shape)).shape[1]
+
+    def model() -> nn.Module:
+        return nn.Sequential(*layers(), nn.Flatten(), nn.Linear(features, CLASSES))
+
+    assert_equal(Group(model, shape, nodes=2, batch=3, dtype=dtype, arrangement=arrangement))
+
+
+def test_predictions_are_told_apart_where_their_logarithms_are_equal(arrangement):
+    group = Group(lambda: nn.Sequential(nn.Linear(12, CLASSES)), (12,), 2, 50, torch.float32, arrangement)
+    with torch.no_grad():
+        group.x.mul_(1e-9)
+    assert torch.equal(group.scores()[1], group.by_the_model()[2])
+
+
 def test_is_the_same_on_every_thread_and_leaves_its_inputs_alone(arrangement):
     group = Group(*MODELS["lenet"], nodes=4, batch=5, dtype=torch.float32, arrangement=arrangement)
     inputs, targets, x = group.inputs.clone(), group.targets.clone(), group.x.clone()
@@ -268,23 +299,23 @@ def test_a_loss_that_is_not_a_number_is_reported_and_stays_with_its_node(arrange
 
 def test_which_batches_fit():
     model = MODELS["lenet"][0]()
-    chain = chain_of(model, Layout(model))
+    plan = plan_of(model, Layout(model))
     images, classes = torch.zeros(2, 3, 1, 28, 28), torch.zeros(2, 3, dtype=torch.int64)
-    assert chain.fits(images, classes)
-    assert not chain.fits(images.double(), classes)
-    assert not chain.fits(images, classes.int())
-    assert not chain.fits(images, classes[:, :2])
-    assert not chain.fits(images.flatten(2), classes)
-    assert not chain.fits(images[0], classes)
-    assert not chain.fits(images[:, :0], classes[:, :0])
+    assert plan.fits(images, classes)
+    assert not plan.fits(images.double(), classes)
+    assert not plan.fits(images, classes.int())
+    assert not plan.fits(images, classes[:, :2])
+    assert not plan.fits(images.flatten(2), classes)
+    assert not plan.fits(images[0], classes)
+    assert not plan.fits(images[:, :0], classes[:, :0])
     model = perceptron()
-    chain = chain_of(model, Layout(model))
-    assert chain.fits(torch.zeros(2, 3, 12), classes)
-    assert not chain.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+    plan = plan_of(model, Layout(model))
+    assert plan.fits(torch.zeros(2, 3, 12), classes)
+    assert not plan.fits(torch.zeros(2, 3, 1, 3, 4), classes)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES))
-    chain = chain_of(model, Layout(model))
-    assert chain.fits(torch.zeros(2, 3, 12), classes)
-    assert chain.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+    plan = plan_of(model, Layout(model))
+    assert plan.fits(torch.zeros(2, 3, 12), classes)
+    assert plan.fits(torch.zeros(2, 3, 1, 3, 4), classes)
 
 
 @given(nodes=st.integers(1, 5000), batch=st.integers(1, 1000))
@@ -342,7 +373,23 @@ def pooling(pool: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), pool, nn.Flatten(), nn.Linear(4, 10))
 
 
+class Backwards(nn.Sequential):
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter(reversed(list(super().__iter__())))
+
+
+class Doubled(nn.Sequential):
+    def __call__(self, x: Tensor) -> Tensor:
+        return 2 * super().__call__(x)
+
+
 REFUSED = {
+    "order of its own": lambda: Backwards(nn.Linear(10, 10), nn.ReLU()),
+    "call of its own": lambda: Doubled(nn.Linear(10, 10)),
+    "convolution that is misread": lambda: nn.Sequential(
+        nn.Conv2d(1, 16, (3, 9), stride=(1, 2)), nn.Flatten(), nn.Linear(416, 10)
+    ),
+    "pooling of a volume": lambda: pooling(nn.MaxPool2d((2, 2, 2))),
     "dropout": lambda: nn.Sequential(nn.Linear(10, 10), nn.Dropout()),
     "batch norm": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 10)),
     "another activation": lambda: nn.Sequential(nn.Linear(10, 10), nn.Tanh()),
@@ -420,7 +467,7 @@ def test_groups_are_formed_where_they_are_faster(model, nodes, batch, expected):
 
 def test_the_cost_of_a_sample():
     group = Group(*MODELS["lenet-colour"], nodes=2, batch=3, dtype=torch.float32)
-    cost = chains.cost_of(group.chain, group.chain.views(group.x[:1]), group.inputs)
+    cost = chains.cost_of(group.plan, group.x[:1], group.inputs)
     # 6 maps of 28 x 28 from 3 x 5 x 5 pixels each, 16 maps of 10 x 10 from 6 x 5 x 5.
     assert cost.multiplications == 6 * 28 * 28 * 75 + 16 * 10 * 10 * 150
     # Six maps cost torch as much as sixteen.
@@ -440,7 +487,7 @@ def test_large_images_are_left_to_torch():
             batch=1,
             dtype=torch.float32,
         )
-        cost = chains.cost_of(group.chain, group.chain.views(group.x[:1]), group.inputs)
+        cost = chains.cost_of(group.plan, group.x[:1], group.inputs)
         return chains.is_worthwhile(cost, nodes=64, batch=1)
 
     assert forms_groups(32)
@@ -465,19 +512,20 @@ def test_the_simulator_gets_the_same_in_groups_one_by_one_and_by_the_model(sizes
     targets = torch.arange(20 * 16) % 10
     augmentation = Augmentation(padding=2, flip=True, erasing=Erasing())
     dataset = data.Dataset.from_tensors(images, targets, test=(images[:5], targets[:5]), augmentation=augmentation)
-    # Unequal: the last of four groups has nodes with fewer samples than a batch, so it is computed one by one.
+    # Unequal: the last of four groups has nodes with fewer samples than a batch, so its five are computed one by one.
     split = data.partition.iid(20) if sizes == "equal" else data.partition.dirichlet(20, alpha=0.2, min_size=3)
     nodes = dataset.split(split, holdout=0)
     weights = nodes.loss_weights("size")
     assert (len(weights.unique()) == 1) is (sizes == "equal")
     assert (min(nodes.sizes) < 6) is (sizes == "unequal")
-    computed_at_once = counted(monkeypatch, Chain, "gradients")
+    computed = counted(monkeypatch, Chain, "gradients")
     options = {
         "lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size", "weight_decay": 0.01, "clip": 0.8,
         "evaluate_every": 0.1,
     }  # fmt: skip
     grouped = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
-    assert len(computed_at_once) == 6 * (4 if sizes == "equal" else 3)
+    assert len(computed) == 6 * (4 if sizes == "equal" else 3 + 5)
+    assert len(grouped.simulation.models.modules._made) == 1
     monkeypatch.setattr("gossamer.engine.simulation.is_worthwhile", lambda *_: False)
     alone = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
     assert alone.simulation._chain.arrangement is CHANNELS_LAST

@@ -51,6 +51,22 @@ def test_convolution_weights_are_stored_channels_last():
     assert thin.is_contiguous()
 
 
+def test_no_order_in_which_images_would_be_misread():
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(2, 1, 1), nn.Conv2d(1, 16, (3, 9), stride=(1, 2)), nn.Flatten())
+
+    inputs = torch.randn(16, 2, 28, 9)
+    ours = NodeModels(model(), 1, CPU).modules[0]
+    assert ours[0].weight.is_contiguous()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.testing.assert_close(ours(inputs), model()(inputs))
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_slots_view_many_rows_at_once():
     layout = Layout(small())
     rows = torch.randn(3, layout.dim)

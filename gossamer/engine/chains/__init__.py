@@ -10,6 +10,8 @@ from gossamer.engine.chains.batch_last import BATCH_LAST
 from gossamer.engine.chains.chain import Chain, Views
 from gossamer.engine.chains.channels_last import CHANNELS_LAST
 from gossamer.engine.chains.groups import Cost, cost_of, group_size, is_worthwhile
-from gossamer.engine.chains.recognition import read
+from gossamer.engine.chains.recognition import Plan, read
 
-__all__ = ["BATCH_LAST", "CHANNELS_LAST", "Chain", "Cost", "Views", "cost_of", "group_size", "is_worthwhile", "read"]
+__all__ = [
+    "BATCH_LAST", "CHANNELS_LAST", "Chain", "Cost", "Plan", "Views", "cost_of", "group_size", "is_worthwhile", "read",
+]  # fmt: skip

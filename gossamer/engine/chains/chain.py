@@ -1,4 +1,4 @@
-"""A chain of layers that a group of nodes runs at once."""
+"""A chain of layers, forwards and backwards."""
 
 from typing import Any
 
@@ -15,6 +15,8 @@ Views = list[Any]
 class Chain:
     """Losses and gradients of G nodes at once, for a model that is a chain of known layers (see `read`).
 
+    With the batch last a group has any number of nodes, with the channels last it is one node.
+
     The results equal those of the model itself up to rounding. They are the same bits whichever thread computes them,
     but the rounding may depend on the arrangement and on which nodes form a group: choose both by the model, the number
     of nodes and the batch size alone, never by the number of workers (see `group_size`).
@@ -23,32 +25,18 @@ class Chain:
     >>> from gossamer.engine.flat import Layout
     >>> from gossamer.models import LeNet
     >>> model = LeNet((1, 28, 28), 10)
-    >>> chain = Chain(read(model, Layout(model)), BATCH_LAST)
-    >>> chain.fits(torch.zeros(4, 16, 1, 28, 28), torch.zeros(4, 16, dtype=torch.int64))
-    True
+    >>> layout = Layout(model)
+    >>> chain = Chain(read(model, layout), BATCH_LAST)
+    >>> parameters = chain.views(layout.flatten(model).expand(4, -1).contiguous())
+    >>> losses, right = chain.scores(parameters, torch.zeros(4, 16, 1, 28, 28), torch.zeros(4, 16, dtype=torch.int64))
+    >>> losses.shape
+    torch.Size([4])
     """
 
     def __init__(self, plan: Plan, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.layers = plan.layers(arrangement)
-        self._takes_images = plan.takes_images
-        self._dtype = plan.dtype
         self._first_trained = next(i for i, layer in enumerate(self.layers) if layer.trains)
-
-    def fits(self, inputs: Tensor, targets: Tensor) -> bool:
-        """Whether this batch can be taken: inputs [G, B, C, H, W] or [G, B, F], classes as int64 [G, B].
-
-        Where it cannot, run the nodes one by one.
-        """
-        images = inputs.dim() == 5
-        return (
-            (images or inputs.dim() == 3)
-            and self._takes_images in (None, images)
-            and inputs.dtype == self._dtype
-            and targets.dtype == torch.int64
-            and targets.shape == inputs.shape[:2]
-            and targets.numel() > 0
-        )
 
     def views(self, rows: Tensor) -> Views:
         """The parameters, or the gradients, `rows` [G, d] of G nodes as `gradients` and `scores` want them.
@@ -85,8 +73,10 @@ class Chain:
         x = self.arrangement.arranged(inputs)
         for layer, own in zip(self.layers, parameters, strict=True):
             x, _ = layer.forward(x, own)
-        log_probability = torch.log_softmax(self.arrangement.outputs(x), 1)
-        return _losses(log_probability, targets), (log_probability.argmax(1) == targets).sum(1)
+        outputs = self.arrangement.outputs(x)
+        # Not of the logarithms: rounding makes different outputs equal there.
+        right = (outputs.argmax(1) == targets).sum(1)
+        return _losses(torch.log_softmax(outputs, 1), targets), right
 
 
 def _loss_gradient(log_probability: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:

@@ -34,7 +34,7 @@ class Convolution:
         return torch.conv2d(x, own, None, self.stride, self.padding), x
 
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor | None:
-        """Both gradients by oneDNN."""
+        """Both gradients by torch."""
         dx: Tensor | None
         dx, gradient, _ = aten.convolution_backward(
             dy, kept, own, None, self.stride, self.padding, (1, 1), False, (0, 0), 1, (wanted, True, False)
@@ -102,8 +102,8 @@ class MaxPool(Fixed):
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """A pixel takes the gradients of the windows whose maximum it was."""
         shape, place = kept
-        # The operation asks for its input, but looks at the shape alone: the largest tensor of all need not be kept.
-        x = torch.empty(shape, dtype=dy.dtype, memory_format=torch.channels_last)
+        # The operation asks for its input, but reads no number of it: the largest tensor of all need not be kept.
+        x = torch.empty(shape, dtype=dy.dtype, device=dy.device, memory_format=torch.channels_last)
         dx: Tensor = aten.max_pool2d_with_indices_backward(dy, x, *self._windows, place)
         return dx
 
@@ -138,7 +138,11 @@ class GlobalMean(Fixed):
 
 
 class GroupNorm:
-    """y = gamma z + beta with z = (x - mean) / sqrt(var + eps), per sample and group of channels."""
+    """y = gamma z + beta with z = (x - mean) / sqrt(var + eps), per sample and group of channels.
+
+    Torch computes the variance as mean(x^2) - mean^2 where channels come last, so digits are lost where the mean is
+    many times the standard deviation.
+    """
 
     def __init__(self, groups: int, eps: float, affine: tuple[Slot, Slot] | None) -> None:
         self.groups, self.eps, self.affine = groups, eps, affine
@@ -151,6 +155,7 @@ class GroupNorm:
     def forward(self, x: Tensor, own: Any) -> tuple[Tensor, Any]:
         """Kept are the input, the means and the scales."""
         gamma, beta = own or (None, None)
+        x = _turned(x)
         y, mean, scale = aten.native_group_norm(x, gamma, beta, *_sizes(x), self.groups, self.eps)
         return y, (x, mean, scale)
 
@@ -158,12 +163,21 @@ class GroupNorm:
         """All three gradients by torch."""
         x, mean, scale = kept
         gamma = own[0] if self.trains else None
+        # The input's is always asked for: without it torch crashes.
         asked = (True, self.trains, self.trains)
         dx: Tensor
-        dx, *parameters = aten.native_group_norm_backward(dy, x, mean, scale, gamma, *_sizes(x), self.groups, asked)
-        for place, gradient in zip(grads or (), parameters, strict=False):
-            place.copy_(gradient)
+        dx, *parameters = aten.native_group_norm_backward(
+            _turned(dy), x, mean, scale, gamma, *_sizes(x), self.groups, asked
+        )
+        if grads is not None:
+            for place, gradient in zip(grads, parameters, strict=True):
+                place.copy_(gradient)
         return dx
+
+
+def _turned(x: Tensor) -> Tensor:
+    """Images with the channels last. They nearly always are; torch's normalization believes it unseen of a gradient."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def _sizes(x: Tensor) -> tuple[int, int, int]:
@@ -180,7 +194,7 @@ class Flatten(Fixed):
 
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor:
         """The vectors as images."""
-        return dy if len(kept) == 2 else dy.view(kept).contiguous(memory_format=torch.channels_last)
+        return _turned(dy.view(kept))
 
 
 def _arranged(inputs: Tensor) -> Tensor:

@@ -100,4 +100,4 @@ class Arrangement:
     """The opposite of `outputs`: a gradient [G, classes, B] as the last layer wants it."""
 
     evaluation: Pass
-    """What a core's cache holds when models are only evaluated."""
+    """What is fast when models are only evaluated."""

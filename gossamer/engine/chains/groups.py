@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.engine.chains.batch_last import BATCH_LAST
 from gossamer.engine.chains.batch_last.convolution import Convolution
-from gossamer.engine.chains.chain import Chain, Views
+from gossamer.engine.chains.recognition import Plan
 
 # Measured on LeNet: below about 512 samples the overhead of each operation shows, far above nothing is gained, and the
 # memory of a group grows with its samples.
@@ -41,12 +42,12 @@ class Cost(NamedTuple):
 
 
 @torch.no_grad()
-def cost_of(chain: Chain, parameters: Views, inputs: Tensor) -> Cost:
-    """What one sample of these inputs takes in a chain with the batch last."""
-    x = chain.arrangement.arranged(inputs[:1, :1])
+def cost_of(plan: Plan, row: Tensor, inputs: Tensor) -> Cost:
+    """What one sample of `inputs` [G, B, ...] takes with the parameters `row` [1, d] and the batch last."""
+    x = BATCH_LAST.arranged(inputs[:1, :1])
     multiplications = in_blocks = numbers = 0
-    for layer, own in zip(chain.layers, parameters, strict=True):
-        x, kept = layer.forward(x, own)
+    for layer in plan.layers(BATCH_LAST):
+        x, kept = layer.forward(x, layer.views(row))
         numbers += x.numel()
         if isinstance(layer, Convolution):
             channels = layer.weight.shape[0]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gossamer.engine.chains.contract import Arrangement, Layer, Pair, Windows
-from gossamer.engine.flat import Layout, Slot
+from gossamer.engine.flat import Layout, Slot, is_misread
 from gossamer.engine.hooks import all_are_watched, hooked_parameter, is_watched
 
 Take = Callable[[str], Slot]
@@ -24,6 +24,21 @@ class Plan:
     takes_images: bool | None
     """None: vectors as well."""
     dtype: torch.dtype
+
+    def fits(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether these batches can be taken: inputs [G, B, C, H, W] or [G, B, F], classes as int64 [G, B].
+
+        Where they cannot, only the model itself can run them.
+        """
+        images = inputs.dim() == 5
+        return (
+            (images or inputs.dim() == 3)
+            and self.takes_images in (None, images)
+            and inputs.dtype == self.dtype
+            and targets.dtype == torch.int64
+            and targets.shape == inputs.shape[:2]
+            and targets.numel() > 0
+        )
 
     def layers(self, arrangement: Arrangement) -> list[Layer]:
         """The layers, in the order in which they run."""
@@ -88,6 +103,9 @@ def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     if type(module).forward is not nn.Sequential.forward:
         yield prefix, module
         return
+    # A chain of another order, or one that does more when it is called.
+    kind: Any = type(module)
+    _require(kind.__iter__ is nn.Sequential.__iter__ and kind.__call__ is nn.Module.__call__)
     # named_children() would leave out a layer's second appearance in the chain.
     for name, child in module._modules.items():
         if child is None:
@@ -108,6 +126,7 @@ def _pool_early(steps: list[Step]) -> list[Step]:
 
 def _convolution(part: nn.Conv2d, take: Take) -> list[Step]:
     _require(part.groups == 1 and _pair(part.dilation) == (1, 1) and part.padding_mode == "zeros")
+    _require(not is_misread(part))
     kernel = _pair(part.kernel_size)
     if part.padding == "same":
         _require(all(size % 2 for size in kernel))
@@ -164,8 +183,11 @@ def _identity(part: nn.Identity, take: Take) -> list[Step]:
     return []
 
 
-def _pair(value: int | tuple[int, ...]) -> Pair:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
+def _pair(value: Any) -> Pair:
+    """Height and width, given as one number or as a tuple of one or two."""
+    values = tuple(value) if isinstance(value, tuple | list) else (value,)
+    _require(len(values) in (1, 2))
+    return int(values[0]), int(values[-1])
 
 
 def _require(known: bool) -> None:
