@@ -1,12 +1,14 @@
 """Files that are either the old ones or the new ones, never half-written."""
 
 import errno
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
+from typing import Any
 
 from gossamer.errors import GossamerError
 
@@ -52,3 +54,12 @@ def cannot_write(path: Path, error: OSError) -> GossamerError:
     if path.parent.is_file():
         reason = f"{path.parent} is a file, not a directory"
     return GossamerError(f"Cannot write {path}: {reason}; choose another place or make room there.")
+
+
+def without_infinities(value: Any) -> Any:
+    """The same nest of dicts and lists, with None for what is not a finite number: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {k: without_infinities(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
-"""Figures by name: numbers, None where there is nothing to measure, and one list with a number per node."""
+"""Figures by name: numbers, None where there is nothing to measure, and lists with a number per node."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ def row_of(
         **spread("accuracy", accuracy and accuracy[:-1]),
         **spread("loss", loss and loss[:-1]),
         "node_accuracy": accuracy and accuracy[:-1],
+        "node_loss": loss and loss[:-1],
         "averaged_accuracy": accuracy and accuracy[-1],
         "averaged_loss": loss and loss[-1],
         "train_loss": train_loss,

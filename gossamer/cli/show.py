@@ -37,7 +37,7 @@ def print_table(
 
 def print_json(value: Any) -> None:
     """JSON for other programs."""
-    from gossamer.experiments.store import without_infinities
+    from gossamer.files import without_infinities
 
     print(json.dumps(without_infinities(value), indent=1))
 
@@ -61,7 +61,7 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
     if run.rows:
         shown = [f"{percent(run.rows[-1][key])} %" for key in _PERCENTAGES if key in run.rows[-1]]
         titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
-        print_table(["round", *titles, "consensus distance"], [_figures(run.rows[-1], shown)])
+        _print_figures(["round", *titles, "consensus distance"], _figures(run.rows[-1], shown))
     print(f"run: {run.directory}")
 
 
@@ -72,6 +72,24 @@ _PERCENTAGES = {
     "averaged_accuracy": "averaged model",
     "validation_accuracy": "validation",
 }
+
+
+def _print_figures(head: list[str], figures: list[str]) -> None:
+    """One row of figures: on a terminal that is too narrow with heads of several lines, or else a line for each."""
+    broken = [title.replace(" ", "\n") for title in head]
+    if not sys.stdout.isatty() or _width(head, figures) <= Console().width:
+        print_table(head, [figures])
+    elif _width(broken, figures) <= Console().width:
+        print_table(broken, [figures])
+    else:
+        (title, figure), *others = zip(head, figures, strict=True)
+        print_table([title, figure], others)
+
+
+def _width(head: list[str], figures: list[str]) -> int:
+    """The columns of the terminal that `print_table` needs, with two blanks between its own."""
+    columns = [max(map(len, [*title.split("\n"), figure])) for title, figure in zip(head, figures, strict=True)]
+    return sum(columns) + 2 * (len(columns) - 1)
 
 
 def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:

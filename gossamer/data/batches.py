@@ -60,6 +60,16 @@ class NodeBatches:
         self._position[node] = min(start + self.batch_size, size)
         return self._order[node][start : self._position[node]]
 
+    def smallest(self, node: int) -> int:
+        """The size of the node's smallest batch.
+
+        >>> NodeBatches([torch.arange(0, 5), torch.arange(5, 10)], batch_size=3).smallest(0)
+        2
+        """
+        size = self.sizes[node]
+        left = size % self.batch_size if self.equal_sizes else 0
+        return left or min(self.batch_size, size)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that decides the batches to come: generators [N, bytes], orders (concatenated), positions [N]."""
         return {

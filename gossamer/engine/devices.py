@@ -1,6 +1,7 @@
 """The one place that decides where tensors live."""
 
 import torch
+from torch import Tensor
 
 from gossamer.errors import GossamerError
 
@@ -9,7 +10,7 @@ def device_of(name: str | torch.device) -> torch.device:
     """The device called "cpu", "cuda", "cuda:1" or "mps"; a sentence if this machine does not have it."""
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise GossamerError(f"There is no device {name!r}; use cpu, cuda or mps.") from None
     if device.type not in ("cpu", "cuda", "mps"):
         raise GossamerError(f"Gossamer does not run on the device {name!r}; use cpu, cuda or mps.")
@@ -22,3 +23,11 @@ def _is_there(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
     return device.type == "cpu" or torch.backends.mps.is_available()
+
+
+_WITHOUT_FLOAT64 = {"mps"}
+
+
+def precise(values: Tensor) -> Tensor:
+    """The values in float64, for long sums, where the device has it."""
+    return values if values.device.type in _WITHOUT_FLOAT64 else values.double()

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from gossamer.data.augment import Pipeline
 from gossamer.engine.chains import Chain
+from gossamer.engine.devices import precise
 from gossamer.engine.workers import Workers
 from gossamer.rows import Scores
 
@@ -79,4 +80,4 @@ def evaluate_chain(
 def consensus_distance(x: Tensor) -> float:
     """(1/N) sum_i |x_i - xbar|^2: how far the nodes' models are apart."""
     mean = x.mean(0)
-    return float(sum((row - mean).double().square().sum() for row in x) / len(x))
+    return float(sum(precise(row - mean).square().sum() for row in x) / len(x))

@@ -110,7 +110,7 @@ class NodeModels:
         self.layout.bind(module, self.x[0], self.grad[0])
         # Copies are made of one that has never run and holds no trainable parameters.
         self._pattern = self._shallow(module)
-        self.modules: Sequence[nn.Module] = _Copies(module, nodes, self._copy)
+        self.modules = Models(nodes, lambda node: self._copy(node) if node else module)
 
     def averaged(self) -> nn.Module:
         """A model whose parameters and floating-point buffers are the exact mean over the nodes."""
@@ -126,6 +126,14 @@ class NodeModels:
                 if name in means:
                     buffer.copy_(means[name])
         return model
+
+    def independent(self, node: int) -> nn.Module:
+        """A copy of a node's model that shares nothing with the buffers, in evaluation mode and in torch's order."""
+        return _independent(self.modules[node])
+
+    def independent_average(self) -> nn.Module:
+        """The same of the averaged model."""
+        return _independent(self.averaged())
 
     def buffers(self) -> dict[str, Tensor]:
         """Every node's buffers, stacked by name: what a checkpoint needs beside x."""
@@ -155,14 +163,22 @@ class NodeModels:
         return copy.deepcopy(module, memo)
 
 
-class _Copies(Sequence[nn.Module]):
-    """The nodes' models, each made when it is first asked for: groups of nodes are computed without them.
+def _independent(module: nn.Module) -> nn.Module:
+    own = copy.deepcopy(module)
+    for parameter in own.parameters():
+        parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
+        parameter.grad = None
+    return own.eval()
+
+
+class Models(Sequence[nn.Module]):
+    """The nodes' models, each made when it is first asked for: chains of layers are computed without them.
 
     Their Python objects would take 80 kB a node.
     """
 
-    def __init__(self, first: nn.Module, nodes: int, make: Callable[[int], nn.Module]) -> None:
-        self._made = {0: first}
+    def __init__(self, nodes: int, make: Callable[[int], nn.Module]) -> None:
+        self._made: dict[int, nn.Module] = {}
         self._nodes = nodes
         self._make = make
 

@@ -20,6 +20,10 @@ class History:
     def __init__(self, rows: list[Row] | None = None) -> None:
         self.rows: list[Row] = rows or []
 
+    def __repr__(self) -> str:
+        rounds = f", rounds {self.rows[0]['round']} to {self.rows[-1]['round']}" if self.rows else ""
+        return f"History({len(self.rows)} evaluations{rounds})"
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -54,10 +58,10 @@ class History:
         return self.rows[-1]
 
     def to_jsonl(self, path: Path | str) -> None:
-        """Write one JSON object per line."""
-        from gossamer.files import write_text
+        """Write one JSON object per line; what is no finite number becomes null, because JSON has no such thing."""
+        from gossamer.files import without_infinities, write_text
 
-        write_text(Path(path), "".join(json.dumps(row) + "\n" for row in self.rows))
+        write_text(Path(path), "".join(json.dumps(without_infinities(row)) + "\n" for row in self.rows))
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row per evaluation (pip install 'gossamer[data]')."""

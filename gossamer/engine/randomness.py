@@ -10,21 +10,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-
-
-def draws_in_forward(module: nn.Module, batch: Tensor) -> bool:
-    """Whether the model's forward pass in training mode takes numbers from torch's global generator."""
-    kept = torch.get_rng_state()
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    try:
-        with torch.no_grad():
-            module(batch)
-        return not torch.equal(kept, torch.get_rng_state())
-    finally:
-        torch.set_rng_state(kept)
-        for name, buffer in module.named_buffers():
-            buffer.copy_(buffers[name])
 
 
 class NodeGenerators:

@@ -3,7 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
 from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.devices import device_of
+from gossamer.engine.flat import Models
 from gossamer.engine.history import History
 from gossamer.engine.identity import identity_of
 from gossamer.engine.pace import Pace, interval, pace_of
-from gossamer.engine.simulation import Settings, Simulation
+from gossamer.engine.simulation import DivergenceError, Settings, Simulation
 from gossamer.engine.start import ModelFactory, make_model
-from gossamer.engine.step_sizes import Lr
+from gossamer.engine.step_sizes import Lr, plain_step_size
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.interrupts import deferred_interrupts
@@ -35,8 +37,10 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 class Run:
     """A finished run: what was measured, and every node's model.
 
-    The models compute what yours does. Where yours is an `nn.Sequential`, a max pool stands before the ReLU that
-    preceded it (under that ReLU's name): the same numbers for less work, and the same `state_dict`.
+    The models are copies of their own, in evaluation mode, that can be saved or trained further. They compute what
+    yours does. Where yours is an `nn.Sequential`, a max pool stands before the ReLU that preceded it (under that ReLU's
+    name): the same numbers for less work, and the same `state_dict`. Buffers (BatchNorm's running statistics) are every
+    node's own; the averaged model has their mean.
 
     >>> from gossamer import data, models
     >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))
@@ -49,6 +53,9 @@ class Run:
     models: Sequence[nn.Module]
     simulation: Simulation
 
+    def __repr__(self) -> str:
+        return f"Run(accuracy={self.accuracy:.4f}, nodes={len(self.models)}, history={self.history})"
+
     @property
     def accuracy(self) -> float:
         """The mean over the nodes of each node's own model on the common test set, at the end; nan without one."""
@@ -56,8 +63,8 @@ class Run:
         return math.nan if accuracy is None else float(accuracy)
 
     def averaged_model(self) -> nn.Module:
-        """The model whose parameters are the mean over the nodes."""
-        return self.simulation.models.averaged()
+        """The model whose parameters and floating-point buffers are the mean over the nodes."""
+        return self.simulation.models.independent_average()
 
 
 def simulate(
@@ -109,7 +116,8 @@ def simulate(
         A directory for checkpoints and the epochs between them (None: one a minute). A run that finds its own
         checkpoint there goes on from it, to the same bits as if it had never stopped. With a number as `lr`, a longer
         run goes on from a shorter one. A run that starts from other weights is another run: give a function as `model`,
-        or make your module after `torch.manual_seed`.
+        or make your module after `torch.manual_seed`. Of a model, parameters and buffers are kept, not what it counts
+        or draws otherwise.
     callbacks
         Functions that are called with the figures of each evaluation.
 
@@ -126,6 +134,8 @@ def simulate(
         )
     method, graph = method_of(method), graph_of(graph, data.nodes)
     _refuse_impossible(weight_decay, clip)
+    _refuse_strange(checkpoint, callbacks)
+    lr = plain_step_size(lr)
     with Workers(workers) as pool:
         pace = pace_of(data, batch_size, lr, epochs=epochs, rounds=rounds, evaluate_every=evaluate_every)
         settings = Settings(
@@ -145,7 +155,7 @@ def simulate(
                 between = interval(checkpoint_every, pace.per_epoch, "checkpoint_every")
             store = _Store(Path(checkpoint), between, identity_of(simulation, lr, pace))
         history = _train(simulation, pace, store, callbacks, progress)
-    return Run(history, simulation.models.modules, simulation)
+    return Run(history, Models(data.nodes, simulation.models.independent), simulation)
 
 
 def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
@@ -155,6 +165,13 @@ def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
             f"weight_decay must be a finite number, 0 or above, and clip a number above 0; they are {weight_decay!r}, "
             f"{clip!r}."
         )
+
+
+def _refuse_strange(checkpoint: object, callbacks: object) -> None:
+    if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
+        raise GossamerError(f"callbacks must be a list of functions of one row of figures, not {callbacks!r}.")
+    if checkpoint is not None and not isinstance(checkpoint, str | Path):
+        raise GossamerError(f"checkpoint must be the path of a directory, not {checkpoint!r}.")
 
 
 class _Store:
@@ -206,7 +223,7 @@ def _train(
             callback(row)
 
     title = simulation.method.facts.title
-    with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance:
+    with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance, _told_of(history):
         if not history.rows:
             evaluate()
         elif simulation.round == total and not _is_final(history.last, simulation):
@@ -226,6 +243,16 @@ def _train(
             if interrupt.requested:
                 raise KeyboardInterrupt
     return history
+
+
+@contextmanager
+def _told_of(history: History) -> Iterator[None]:
+    """A divergence inside of the `with` knows what was measured before it."""
+    try:
+        yield
+    except DivergenceError as error:
+        error.history = history
+        raise
 
 
 def _is_final(row: Row, simulation: Simulation) -> bool:

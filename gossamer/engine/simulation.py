@@ -1,6 +1,7 @@
 """N models, N nodes' data, one method: the loop behind `gossamer.simulate`."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -24,10 +25,12 @@ from gossamer.engine.chains import (
 )
 from gossamer.engine.evaluation import consensus_distance, evaluate, evaluate_chain
 from gossamer.engine.flat import NodeModels
+from gossamer.engine.history import History
 from gossamer.engine.meter import Meter
 from gossamer.engine.pooling import pool_before_relu
-from gossamer.engine.randomness import NodeGenerators, draws_in_forward
+from gossamer.engine.randomness import NodeGenerators
 from gossamer.engine.traffic import bytes_per_node
+from gossamer.engine.trial import draws_in_forward, refuse_single_samples
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.methods import Method
@@ -40,17 +43,18 @@ log = logging.getLogger("gossamer")
 
 
 class DivergenceError(GossamerError):
-    """A node's loss is no longer a finite number.
+    """What a node computes is no longer a finite number. `history` holds what was measured until then.
 
-    >>> str(DivergenceError(node=3, round=12, loss=float("nan"), lr=0.5))
+    >>> str(DivergenceError(node=3, round=12, value=float("nan"), lr=0.5))
     'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
     """
 
-    def __init__(self, node: int, round: int, loss: float, lr: float) -> None:
+    def __init__(self, node: int, round: int, value: float, lr: float, what: str = "loss") -> None:
         self.node, self.round = node, round
+        self.history = History()
         super().__init__(
-            f"The run diverged: the loss of node {node} is {loss} in round {round}; try a step size below {lr:g}, or "
-            f"clip the gradients."
+            f"The run diverged: the {what} of node {node} is {value} in round {round}; try a step size below {lr:g}, "
+            f"or clip the gradients."
         )
 
 
@@ -94,6 +98,7 @@ class Simulation:
         self._targets = data.dataset.train_targets.to(settings.device)
         self._loss_weights = data.loss_weights(settings.node_weight)
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
+        self._gradient_sums = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_norms = torch.zeros(data.nodes, dtype=torch.float64)
         self._norms_are_known = False
         self._meter = Meter(data.nodes)
@@ -108,9 +113,7 @@ class Simulation:
         x, grad = self.models.x, self.models.grad
         samples = self._gradients(measured)
         lr = self.settings.step_size(self.round)
-        if not self._losses.isfinite().all():
-            node = int((~self._losses.isfinite()).nonzero()[0])
-            raise DivergenceError(node, self.round, float(self._losses[node]), lr)
+        self._refuse_divergence(lr)
         with torch.no_grad():
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
@@ -123,12 +126,15 @@ class Simulation:
         `validate` adds the validation set, on which step sizes are chosen.
         """
         dim, width = self.models.layout.dim, self.models.x.element_size()
+        lr = self.settings.step_size(max(0, self.round - 1))
+        test = self._score(self.data.test)
+        self._refuse_diverged_models(test, lr)
         validation = self._score(self.data.validation) if validate else None
         row = row_of(
             round=self.round,
             rounds_per_epoch=self.batches.rounds_per_epoch,
-            lr=self.settings.step_size(max(0, self.round - 1)),
-            test=self._score(self.data.test),
+            lr=lr,
+            test=test,
             validation_accuracy=validation.accuracy[:-1] if validation else None,
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),
@@ -188,10 +194,31 @@ class Simulation:
         self._workers.run(one, len(self._groups))
         return sum(samples)
 
+    def _refuse_divergence(self, lr: float) -> None:
+        """Stop before a loss or a gradient that is no number reaches the other nodes."""
+        for node in _not_finite(self._losses, self._gradient_sums):
+            loss = float(self._losses[node])
+            if not math.isfinite(loss):
+                raise DivergenceError(node, self.round, loss, lr)
+            # A sum may be too large where all of its terms are numbers.
+            if not self.models.grad[node].isfinite().all():
+                raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
+
+    def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
+        """Stop at models that are no numbers, or give none, as the last step may leave them."""
+        sums = self.models.x.sum(1).cpu()
+        losses = torch.tensor(test.loss[:-1]) if test else torch.zeros(len(sums))
+        for node in _not_finite(losses, sums):
+            if not self.models.x[node].isfinite().all():
+                raise DivergenceError(node, max(0, self.round - 1), float(sums[node]), lr, "model")
+            if not math.isfinite(losses[node]):
+                raise DivergenceError(node, max(0, self.round - 1), float(losses[node]), lr, "test loss")
+
     @torch.no_grad()
     def _finish_gradients(self, own: range, measured: bool) -> None:
         """Clip the gradients of some nodes and add weight decay, while they are still in the worker's cache."""
         grads, clip = self.models.grad[own.start : own.stop], self.settings.clip
+        self._gradient_sums[own.start : own.stop] = grads.sum(1).cpu()
         if clip is not None or measured:
             for node, row in zip(own, grads, strict=True):
                 norm = float(torch.linalg.vector_norm(row))
@@ -227,7 +254,7 @@ class Simulation:
             loss = functional.cross_entropy(self.models.modules[node](inputs), targets)
         weight = float(self._loss_weights[node])
         torch.autograd.backward(loss if weight == 1.0 else weight * loss)
-        self._losses[node] = loss.detach()
+        self._losses[node] = float(loss.detach())
 
     def _score(self, samples: tuple[Tensor, Tensor]) -> Scores | None:
         """Every node's model and, last, the averaged one; None without samples."""
@@ -248,9 +275,8 @@ class Simulation:
         This is decided once: hooks that are put on the nodes' modules later see nothing of a chain.
         """
         plan = read(self.models.modules[0], self.models.layout) if self.settings.device.type == "cpu" else None
-        first = torch.zeros(1, dtype=torch.int64, device=self.settings.device)
-        sample = self.data.pipeline.batch(self._inputs, first)[None]
-        if plan is None or not plan.fits(sample, self._targets[first][None]):
+        sample = self._first_samples(1)[None]
+        if plan is None or not plan.fits(sample, self._targets[None, :1]):
             return None, None, 1
         alone = Chain(plan, CHANNELS_LAST)
         nodes, batch = self.data.nodes, self.settings.batch_size
@@ -265,10 +291,28 @@ class Simulation:
 
     def _private_generators(self) -> NodeGenerators | None:
         """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""
-        probe = self.data.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.settings.device))
-        if not draws_in_forward(self.models.modules[0], probe):
+        model = self.models.modules[0]
+        single = next((node for node in range(self.data.nodes) if self.batches.smallest(node) == 1), None)
+        if single is not None:
+            size = self.batches.sizes[single]
+            refuse_single_samples(model, self._first_samples(1), size, self.settings.batch_size)
+        if not draws_in_forward(model, self._first_samples(2), self.data.dataset.num_classes):
             return None
         if self._workers.number > 1:
-            log.info("The model draws random numbers in its forward pass (Dropout?), so the nodes run on one worker.")
+            log.warning(
+                "The model draws random numbers in its forward pass (Dropout?), so the nodes run on one worker."
+            )
             self._workers.limit_to_one()
         return NodeGenerators(self.settings.seed, self.data.nodes)
+
+    def _first_samples(self, number: int) -> Tensor:
+        """A batch to try things out with: the first sample, several times."""
+        return self.data.pipeline.batch(
+            self._inputs, torch.zeros(number, dtype=torch.int64, device=self.settings.device)
+        )
+
+
+def _not_finite(*numbers: Tensor) -> list[int]:
+    """The nodes for which one of the tensors [N] holds no finite number."""
+    fine = torch.stack([n.isfinite() for n in numbers]).all(0)
+    return [] if fine.all() else (~fine).nonzero().flatten().tolist()

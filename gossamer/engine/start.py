@@ -14,6 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.threads import one_thread
 
 ModelFactory = Callable[..., nn.Module]
+MOST_SEEDS = 2**62
 
 
 def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
@@ -23,6 +24,8 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
     from `seed` without disturbing torch's global generator. The module that is given, or that the factory gives, is
     copied: it may be in use elsewhere.
     """
+    if whole_number(seed, "the seed", least=None) >= MOST_SEEDS:
+        raise GossamerError(f"The seed must be below 2^62, but it is {seed}.")
     if isinstance(model, nn.Module):
         return _copied(model)
     if not callable(model):
@@ -38,7 +41,7 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
             f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
         )
     with torch.random.fork_rng(devices=[]), one_thread():  # nn.init.orthogonal_ gives other bits with two
-        torch.manual_seed(whole_number(seed, "the seed", least=None))
+        torch.manual_seed(seed)
         made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
     if not isinstance(made, nn.Module):
         raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")

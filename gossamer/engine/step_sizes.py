@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from gossamer import specs
 from gossamer.arguments import is_finite_number
@@ -148,6 +148,22 @@ def get(spec: str, lr: float, warm_up: float = 0.0) -> StepSize:
 
 
 Lr = float | StepSize | Callable[[int], float]
+
+
+def plain_step_size(lr: Any) -> Any:
+    """The step size as it was given, but NumPy's numbers and tensors of one number as floats.
+
+    >>> import numpy as np
+    >>> plain_step_size(np.float32(0.5))
+    0.5
+    """
+    is_number = isinstance(lr, SupportsFloat) and not isinstance(lr, int | float | StepSize)
+    if not is_number or callable(lr):
+        return lr
+    try:
+        return float(lr)
+    except (TypeError, ValueError, RuntimeError):
+        return lr
 
 
 def step_size_of(lr: Lr, rounds_per_epoch: int, rounds: int) -> Callable[[int], float]:

@@ -8,6 +8,7 @@ which node 0 writes. Figures travel to node 0 as one vector of numbers per evalu
 
 import gc
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,9 +29,10 @@ from gossamer.engine.evaluation import evaluate
 from gossamer.engine.meter import Meter
 from gossamer.engine.pace import pace_of
 from gossamer.engine.pooling import pool_before_relu
-from gossamer.engine.randomness import NodeGenerators, draws_in_forward
+from gossamer.engine.randomness import NodeGenerators
 from gossamer.engine.start import make_model
 from gossamer.engine.traffic import bytes_per_node
+from gossamer.engine.trial import draws_in_forward
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError
 from gossamer.experiments.claims import alone
@@ -133,6 +135,10 @@ def _carry_out(
     return StoredRun(directory)
 
 
+NEVER_LOST: tuple[float, ...] = (math.inf, 0.0, 0.0)
+"""The round in which a node's loss or gradient was no finite number, what it was, and whether it was the gradient."""
+
+
 class NodeTraining:
     """One node of an experiment: an ordinary training loop around an optimizer."""
 
@@ -158,7 +164,7 @@ class NodeTraining:
         self._seed_forward()
         self._gradient_norm = 0.0
         self._meter = Meter(nodes=1)
-        self._lost: tuple[float, float] = (float("inf"), 0.0)
+        self._lost = NEVER_LOST
 
     def run(self, directory: Path, callbacks: Sequence[Callable[[Row], None]]) -> None:
         """All rounds that are left, with an evaluation, told to the callbacks, and a checkpoint now and then."""
@@ -198,8 +204,7 @@ class NodeTraining:
         self._clip()
         self.optimizer.step()
         value = float(loss.detach())
-        if value - value != 0 and r < self._lost[0]:
-            self._lost = (float(r), value)
+        self._notice_divergence(r, value)
         self._meter.add(torch.tensor([value], dtype=torch.float64), len(index), time.perf_counter() - began)
 
     def measure(self, round: int) -> Row:
@@ -217,13 +222,18 @@ class NodeTraining:
             self._meter.seconds,
             *self._lost,
         )
-        accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds, lost, bad = (
-            list(column) for column in zip(*figures, strict=True)
-        )
+        (
+            accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds,
+            lost, bad, of_gradient,
+        ) = (list(column) for column in zip(*figures, strict=True))  # fmt: skip
         step_size = self.pace.step_size
-        if min(lost) < float("inf"):
+        if min(lost) < math.inf:
             node = lost.index(min(lost))
-            raise DivergenceError(node, int(lost[node]), bad[node], step_size(int(lost[node])))
+            what = "gradient" if of_gradient[node] else "loss"
+            raise DivergenceError(node, int(lost[node]), bad[node], step_size(int(lost[node])), what)
+        for node, value in enumerate(loss):
+            if not math.isfinite(value):
+                raise DivergenceError(node, max(0, round - 1), value, step_size(max(0, round - 1)), "test loss")
         self._meter.forget_losses()
         dim = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         width = next(self.model.parameters()).element_size()
@@ -263,7 +273,16 @@ class NodeTraining:
         """Continue from what `state_dict` gave."""
         self.batches.load_state_dict(saved["batches"])
         self._meter.load_state_dict(saved["meter"])
-        self._lost = (saved["lost"][0], saved["lost"][1])
+        self._lost = tuple(saved["lost"])
+
+    def _notice_divergence(self, round: int, loss: float) -> None:
+        """Note the first round in which the loss or, with it or alone, the gradient is no finite number."""
+        if round >= self._lost[0]:
+            return
+        if not math.isfinite(loss):
+            self._lost = (float(round), loss, 0.0)
+        elif not math.isfinite(self._gradient_norm):
+            self._lost = (float(round), self._gradient_norm, 1.0)
 
     def _clip(self) -> None:
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -302,5 +321,5 @@ class NodeTraining:
     def _seed_forward(self) -> None:
         """A model with Dropout draws the numbers that its node would draw in the simulator."""
         probe = self.nodes.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.device))
-        if draws_in_forward(self.model, probe):
+        if draws_in_forward(self.model, probe, self.nodes.dataset.num_classes):
             NodeGenerators(self.experiment.seed, self.nodes.nodes).enter(self.node)

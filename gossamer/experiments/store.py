@@ -25,8 +25,9 @@ from typing import Any
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.versions import versions_of
-from gossamer.files import write_text
+from gossamer.files import without_infinities, write_text
 from gossamer.rows import Row
+from gossamer.words import said
 
 log = logging.getLogger("gossamer")
 
@@ -172,14 +173,14 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     theirs_network = run.about.get("network", network)
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
-    ours, theirs = ({**e, "network": n} for e, n in (
-        (experiment.to_dict(), network), (run.about["experiment"], theirs_network),
-    ))  # fmt: skip
+    # Where no model is named the usual one is meant.
+    ours = {**experiment.settings, "network": network}
+    theirs = {**run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise GossamerError(
-            f"{directory} holds another run: its {key} is {theirs.get(key)}, this one's is {ours[key]}; choose another "
-            f"directory, or delete it."
+            f"{directory} holds another run: its {key} is {said(theirs.get(key))}, this one's is {said(ours[key])}; "
+            f"choose another directory, or delete it."
         )
     if not run.outdated:
         raise GossamerError(
@@ -208,15 +209,6 @@ def add_row(directory: Path, row: Row) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON in one piece."""
     write_text(path, json.dumps(without_infinities(value), indent=1) + "\n")
-
-
-def without_infinities(value: Any) -> Any:
-    """The same nest of dicts and lists, with None for what is not a finite number: JSON has no word for it."""
-    if isinstance(value, dict):
-        return {k: without_infinities(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_infinities(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gossamer import methods as rules
 from gossamer import topology as graphs
 from gossamer.engine import minimize
 from gossamer.errors import GossamerError
-from gossamer.experiments.store import without_infinities
+from gossamer.files import without_infinities
 from gossamer.methods import Method
 from gossamer.problems import Quadratic
 from gossamer.topology import Topology

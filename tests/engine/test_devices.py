@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from gossamer import data, methods, models, topology
 from gossamer.data import Augmentation, Erasing
+from gossamer.engine import devices
 from gossamer.engine.simulation import Settings, Simulation
 
 aten = torch.ops.aten
@@ -20,9 +21,10 @@ TAKES_INDICES_FROM_ANYWHERE = {aten.index.Tensor, aten.index_put_.default, aten.
 class Accelerator(TorchDispatchMode):
     """Lets the meta device pass for an accelerator: it refuses what cuda refuses, and everything read back is 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: torch.dtype | None = None) -> None:
         super().__init__()
         self.calls = 0
+        self.without = without
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -36,7 +38,12 @@ class Accelerator(TorchDispatchMode):
         if len(places) > 1 and function not in TAKES_INDICES_FROM_ANYWHERE:
             raise RuntimeError(f"{function} was given tensors on {places}")
         self.calls += any(place.type == "meta" for place in places)
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if self.without and any(
+            isinstance(t, Tensor) and t.is_meta and t.dtype == self.without for t in tree_leaves(result)
+        ):
+            raise RuntimeError(f"the device has no {self.without}")
+        return result
 
 
 class Inline:
@@ -98,6 +105,17 @@ def test_models_run_there_one_by_one(name):
         saved = run.state_dict()
     assert run._chain is None
     assert saved["x"].is_meta
+
+
+def test_long_sums_do_without_float64_where_a_device_has_none(monkeypatch):
+    monkeypatch.setattr(devices, "_WITHOUT_FLOAT64", {"meta"})
+    with Accelerator(without=torch.float64):
+        run = simulation("momentum-tracking", topology.ring(4), models.get("small-cnn")((3, 12, 12), 10))
+        run.advance(measured=True)
+        row = run.measure(validate=True)
+    assert row["consensus_distance"] == 1.0
+    with Accelerator(without=torch.float64), pytest.raises(RuntimeError, match=r"has no torch.float64"):
+        torch.ones(3, device="meta").double()
 
 
 def test_a_mixture_would_be_noticed():

@@ -1,13 +1,15 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from gossamer import MomentumTracking, data, models, simulate, topology
 from gossamer.data import Dataset
-from gossamer.engine import Cosine, DivergenceError, gradient_dissimilarity
+from gossamer.engine import Cosine, DivergenceError, History, gradient_dissimilarity
+from gossamer.engine.trial import draws_in_forward
 from gossamer.errors import GossamerError
 from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
 
@@ -18,6 +20,7 @@ def test_the_figures_of_a_run():
     assert run.accuracy == last["accuracy"] == pytest.approx(sum(last["node_accuracy"]) / 4)
     assert last["accuracy_min"] <= last["accuracy"] <= last["accuracy_max"]
     assert last["loss_min"] <= last["loss"] <= last["loss_max"]
+    assert last["loss"] == pytest.approx(sum(last["node_loss"]) / 4)
     assert last["round"] == ROUNDS
     assert run.history["round"][0] == 0
     assert last["train_loss"] > 0
@@ -168,6 +171,105 @@ def test_divergence_names_the_node_and_the_round():
     assert caught.value.round < 50
 
 
+class Breaking(nn.Module):
+    """A line whose gradient, not its loss, is no number where the input is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x @ self.weight
+        # The derivative of a square root at 0 is infinite, and 0 times infinity no number.
+        return y + 0 * self.weight.abs().sum().sqrt() if (x > 50).any() else y
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_gradient_that_is_no_number_stops_the_run_before_it_spreads(rounds):
+    inputs, targets = torch.rand(40, 3), torch.arange(40) % 2
+    inputs[30:] += 100
+    lists = data.partition.from_lists([list(range(10 * i, 10 * i + 10)) for i in range(4)])
+    nodes = Dataset.from_tensors(inputs, targets, test=(inputs[:2], targets[:2])).split(lists, holdout=0)
+    with pytest.raises(DivergenceError, match=r"the gradient of node 3 is nan in round 0; try") as caught:
+        simulate(Breaking, nodes, "dsgd", "complete", lr=0.1, batch_size=5, rounds=rounds)
+    assert (caught.value.node, caught.value.round) == (3, 0)
+    assert caught.value.history["round"] == [0]
+
+
+@pytest.mark.parametrize(("lr", "what"), [(1e38, "test loss|model"), (3e38, "test loss|model")])
+def test_a_divergence_in_the_last_step_is_noticed(lr, what):
+    with pytest.raises(DivergenceError, match=rf"the ({what}) of node \d is (nan|inf|-inf) in round 0"):
+        run_digits(lr=lr, rounds=1)
+
+
+def test_a_finished_run_hands_out_models_of_its_own(tmp_path):
+    run = run_digits(rounds=2)
+    assert run.models[1] is run.models[1]
+    assert not run.models[1].training
+    assert not run.averaged_model().training
+    torch.save(run.models[1].state_dict(), tmp_path / "model.pt")
+    parameters = sum(p.numel() for p in run.models[1].parameters())
+    assert (tmp_path / "model.pt").stat().st_size < 4 * parameters + 10_000
+    for model in (run.models[1], run.averaged_model()):
+        assert all(p.is_contiguous() and p.grad is None for p in model.parameters())
+    before = run.simulation.models.x.clone()
+    with torch.no_grad():
+        for p in run.models[1].parameters():
+            p.zero_()
+    assert torch.equal(run.simulation.models.x, before)
+    assert repr(run) == f"Run(accuracy={run.accuracy:.4f}, nodes=4, history=History(3 evaluations, rounds 0 to 2))"
+
+
+class Two(nn.Linear):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return super().forward(x), 0
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "sentence"),
+    [
+        (lambda: nn.Linear(4, 2), {}, r"^The model cannot take a batch \[2, 3\] of torch.float32: mat1 and mat2 "),
+        (lambda: nn.Linear(3, 1), {}, r"^The model gives an output \[2, 1\] for 2 samples, but there are 2 classes"),
+        (lambda: nn.Unflatten(1, (3, 1)), {}, r"nothing to train"),
+        (lambda: Two(3, 2), {}, r"^The model must give a tensor with a number for each class, but it gives a tuple"),
+        (lambda: nn.Linear(3, 2).double(), {}, r"^The model cannot take a batch \[2, 3\] of torch.float32: mat1"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
+            {"batch_size": 19},
+            r"^The model cannot take a batch of one sample \(Expected more than 1 value .*\), but a node with 20 "
+            r"samples comes to one with batches of 19; choose another batch size\.$",
+        ),
+        (lambda: nn.Linear(3, 2), {"callbacks": print}, r"^callbacks must be a list of functions"),
+        (lambda: nn.Linear(3, 2), {"callbacks": [1]}, r"^callbacks must be a list of functions"),
+        (lambda: nn.Linear(3, 2), {"checkpoint": 5}, r"^checkpoint must be the path of a directory, not 5\.$"),
+        (lambda: nn.Linear(3, 2), {"seed": 2**70}, r"^The seed must be below 2\^62"),
+        (lambda: nn.Linear(3, 2), {"device": None}, r"^There is no device None"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_a_sentence(model, options, sentence):
+    nodes = Dataset.from_tensors(torch.randn(40, 3), torch.arange(40) % 2).split(data.partition.iid(nodes=2), holdout=0)
+    with pytest.raises(GossamerError, match=sentence):
+        simulate(model, nodes, "dsgd", "complete", **{"lr": 0.1, "batch_size": 8, "rounds": 2, **options})
+
+
+def test_a_trial_leaves_no_trace():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout())
+    batch, state, generator = torch.randn(4, 3), [b.clone() for b in model.buffers()], torch.get_rng_state()
+    assert draws_in_forward(model, batch, classes=2)
+    assert all(map(torch.equal, state, model.buffers()))
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+@pytest.mark.parametrize("lr", [np.float32(0.5), torch.tensor(0.5), np.float64(0.5)])
+def test_any_number_is_a_step_size(lr):
+    assert run_digits(lr=lr, rounds=1).history["lr"] == [0.5, 0.5]
+
+
+def test_json_lines_are_json(tmp_path):
+    History([{"round": 0, "loss": math.nan, "node_loss": [1.0, math.inf]}]).to_jsonl(tmp_path / "rows.jsonl")
+    assert json.loads((tmp_path / "rows.jsonl").read_text()) == {"round": 0, "loss": None, "node_loss": [1.0, None]}
+
+
 def test_user_tensors_and_float64_models():
     inputs, targets = torch.randn(40, 3, dtype=torch.float64), torch.arange(40) % 2
     nodes = Dataset.from_tensors(inputs, targets, test=(inputs, targets)).split(data.partition.iid(nodes=2))
@@ -188,8 +290,8 @@ def test_without_a_test_set_its_figures_are_none(nodes):
     images = Dataset.from_tensors(torch.rand(80, 1, 8, 8), torch.arange(80) % 4)
     split, seen = images.split(data.partition.iid(nodes=nodes), holdout=0.2), []
     run = run_digits(data=split, batch_size=4, rounds=2, progress=True, callbacks=[seen.append])
-    tested = [key for key in seen[-1] if key.startswith(("accuracy", "loss", "averaged_", "node_accuracy"))]
-    assert len(tested) == 9
+    tested = [key for key in seen[-1] if key.startswith(("accuracy", "loss", "averaged_", "node_"))]
+    assert len(tested) == 10
     assert all(row[key] is None for row in seen for key in tested)
     assert math.isnan(run.accuracy)
     assert 0 <= run.history.last["validation_accuracy"] <= 1
