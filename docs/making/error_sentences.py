@@ -34,7 +34,7 @@ def _written_between_steps() -> None:
 
 
 def _diverges() -> None:
-    raise gs.engine.DivergenceError(node=3, round=120, loss=float("nan"), lr=0.5)
+    raise gs.engine.DivergenceError(node=3, round=120, value=float("nan"), lr=0.5)
 
 
 def _silent_peer() -> None:

@@ -14,7 +14,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
     Parameters
     ----------
     data_dir
-        Directory to look in first, before GOSSAMER_DATA, the system's datasets and the cache.
+        Directory to look in first, before GOSSAMER_DATA, the cache and the system's datasets.
     json
         Print JSON instead of a table.
     """

@@ -85,8 +85,9 @@ class Dataset:
 
         if not isinstance(recipe, Recipe):
             raise GossamerError(
-                f"A dataset is split by a recipe that knows its number of nodes, not by {recipe!r}; write "
-                f"partition.iid(nodes=8), or partition.get('k-class:k=4', nodes=8)."
+                f"A dataset is split by a recipe that knows its number of nodes, not by {_briefly(recipe)}; write "
+                "partition.iid(nodes=8), partition.get('k-class:k=4', nodes=8) or, for lists of samples of your own, "
+                "partition.from_lists(lists)."
             )
         return NodeData(self, recipe(self.train_targets, holdout=holdout))
 
@@ -110,6 +111,9 @@ class Dataset:
     ) -> "Dataset":
         """A dataset from your own `inputs` [n, ...] and class numbers `targets` [n]: tensors, arrays or nested lists.
 
+        Targets are the numbers 0, 1, 2, ... of classes, one integer per sample; other targets, as of a regression, are
+        refused. Inputs are of any type a model takes: images, features, or integers such as the tokens of a text.
+
         `test` is a pair of the same kind; without it there are no test samples. `classes` is the number of classes or
         their names, by default the largest class number + 1. Unless a `normalization` is given, bytes (uint8) become
         [0, 1] and anything else is used as it is.
@@ -131,6 +135,11 @@ class Dataset:
         names = tuple(map(str, range(classes) if isinstance(classes, int) else classes))
         parts = (train_inputs, train_targets, test_inputs, test_targets)
         return cls(name, *parts, names, normalization or Normalization(), augmentation)
+
+
+def _briefly(value: object) -> str:
+    """Text and classes as they are, anything else by its type: it may be large."""
+    return repr(value) if isinstance(value, str | type) else f"an object of type {type(value).__name__}"
 
 
 def _form(inputs: Tensor) -> str:
@@ -159,7 +168,8 @@ def _targets(values: Any, what: str) -> Tensor:
         return targets.long().reshape(0)
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool or targets.dim() != 1:
         raise GossamerError(
-            f"The {what} must be class numbers, one integer per sample [n]; got {targets.dtype} {list(targets.shape)}."
+            f"The {what} must be class numbers 0, 1, 2, ..., one integer per sample [n], because partitions and "
+            f"training are by class; these are {targets.dtype} {list(targets.shape)}: number the classes first."
         )
     return targets.long()
 

@@ -23,13 +23,14 @@ class Status:
     download_size: int
 
 
-def load(name: str, data_dir: PathLike | None = None, verify: bool = True, download: bool = False) -> Dataset:
+def load(name: str, data_dir: PathLike | None = None, verify: bool | None = None, download: bool = False) -> Dataset:
     """The dataset `name`: "fashion-mnist", "cifar-10", "svhn", "mnist" or "digits" (which needs no files).
 
     The official files are looked for in `data_dir`, in the directory named by GOSSAMER_DATA, in the user's cache (in
     each, both directly and in a folder named like the dataset) and in the operating system's package (Debian's
     dataset-fashion-mnist). `download=True` fetches a missing dataset into the first of these directories that you
-    named, or else into the cache. A file whose checksum is not the official one is refused unless `verify=False`.
+    named, or else into the cache. A file whose checksum is not the official one is refused unless `verify=False`, or
+    the environment says GOSSAMER_VERIFY=0 and `verify` is not given.
 
     >>> load("digits")
     Dataset 'digits': 1,442 training and 355 test samples of shape 1x8x8 (torch.uint8), 10 classes
@@ -40,7 +41,8 @@ def load(name: str, data_dir: PathLike | None = None, verify: bool = True, downl
         location = get(name, data_dir)
     if location is None:
         raise locate.missing(entry, data_dir)
-    tensors = entry.decode(locate.read(location, verify, data_dir))
+    checked = locate.wants_checksums() if verify is None else verify
+    tensors = entry.decode(locate.read(location, checked, data_dir))
     for part in (tensors.train_inputs, tensors.test_inputs):
         if tuple(part.shape[1:]) != entry.sample_shape:
             raise GossamerError(
@@ -105,7 +107,12 @@ def status(data_dir: PathLike | None = None) -> list[Status]:
     ]
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: object) -> Entry:
+    if not isinstance(name, str):
+        raise GossamerError(
+            f"A dataset is found by its name, such as 'digits', not by an object of type {type(name).__name__}; make "
+            "one of your own tensors with gossamer.data.Dataset.from_tensors(inputs, targets)."
+        )
     if name not in CATALOG:
         raise unknown("dataset", name, CATALOG)
     return CATALOG[name]

@@ -21,6 +21,7 @@ from gossamer.data.readers import Content, damaged
 from gossamer.errors import GossamerError
 
 VARIABLE = "GOSSAMER_DATA"
+VERIFY = "GOSSAMER_VERIFY"
 PathLike = str | os.PathLike[str]
 
 
@@ -40,8 +41,20 @@ def cache_dir() -> Path:
 
 def given_dirs(data_dir: PathLike | None) -> list[Path]:
     """The directories the user named, by argument and by environment variable, the argument first."""
+    if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
+        raise GossamerError(f"data_dir is the path of a directory, or None to leave it open, not {data_dir!r}.")
     named = (data_dir, os.environ.get(VARIABLE))
     return [Path(directory).expanduser() for directory in named if directory]
+
+
+def wants_checksums() -> bool:
+    """Whether files are checked where the program does not say: always, except with GOSSAMER_VERIFY=0."""
+    value = os.environ.get(VERIFY) or "1"
+    if value not in ("0", "1"):
+        raise GossamerError(
+            f"{VERIFY} is 0 (accept files with another checksum) or 1 (refuse them), not {value!r}; set one of them."
+        )
+    return value == "1"
 
 
 def download_folder(entry: Entry, data_dir: PathLike | None) -> Path:
@@ -51,6 +64,7 @@ def download_folder(entry: Entry, data_dir: PathLike | None) -> Path:
 
 def candidate_folders(entry: Entry, data_dir: PathLike | None) -> list[Path]:
     """Every folder that may hold the files, in the order in which they are tried."""
+    given = given_dirs(data_dir)
     if entry.packaged is not None:
         return [entry.packaged]
 
@@ -58,8 +72,8 @@ def candidate_folders(entry: Entry, data_dir: PathLike | None) -> list[Path]:
         return [*(root / folder for folder in entry.folders), root]
 
     system = [entry.system_folder] if entry.system_folder is not None else []
-    given = [folder for root in given_dirs(data_dir) for folder in below(root)]
-    return [*given, *below(cache_dir()), *system]
+    named = [folder for root in given for folder in below(root)]
+    return [*named, *below(cache_dir()), *system]
 
 
 def find(entry: Entry, data_dir: PathLike | None) -> Location | None:
@@ -156,5 +170,6 @@ def _refused(entry: Entry, name: str, data: bytes, where: str, data_dir: PathLik
             )
     return GossamerError(
         f"{where} has not the checksum of the official {entry.name} file, so it is damaged or another version; "
-        f"{remedy(entry, data_dir)} to have the official one, or accept this one with verify=False."
+        f"{remedy(entry, data_dir)} to have the official one, or accept this one with {VERIFY}=0 in the environment or "
+        f"gossamer.data.load('{entry.name}', verify=False) in Python."
     )

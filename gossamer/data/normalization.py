@@ -13,6 +13,7 @@ from gossamer.errors import GossamerError
 class Normalization:
     """x -> (x / 255 - mean) / std for uint8 images, (x - mean) / std for floating-point inputs.
 
+    The default one leaves every other type than uint8 as it is, also integers such as the tokens of a text.
     `mean` and `std` are one number, or one per channel (dimension 1). Computed as x * scale + shift, which agrees with
     the formula to float32 rounding. uint8 becomes float32; floating-point inputs keep their type.
 
@@ -39,13 +40,13 @@ class Normalization:
         """The normalized inputs; the given tensor itself if there is nothing to do."""
         if inputs.dtype == torch.uint8:
             return self._affine(inputs.to(torch.float32), 255.0)
-        if not inputs.is_floating_point():
-            raise GossamerError(
-                f"Inputs of type {inputs.dtype} cannot be normalized: use uint8 for pixels 0..255 or a "
-                "floating-point type for anything else."
-            )
         if self == Normalization():
             return inputs
+        if not inputs.is_floating_point():
+            raise GossamerError(
+                f"Inputs of type {inputs.dtype} cannot be normalized: use uint8 for pixels 0..255, a floating-point "
+                "type for other measurements, or no normalization for numbers that only name something."
+            )
         return self._affine(inputs.clone(), 1.0)
 
     def _affine(self, fresh: Tensor, white: float) -> Tensor:

@@ -1,4 +1,5 @@
 import json
+import struct
 
 import pytest
 
@@ -13,7 +14,8 @@ def run(arguments: list[str]) -> int:
 
 @pytest.fixture(autouse=True)
 def _nothing_but_what_is_given(monkeypatch, tmp_path):
-    monkeypatch.delenv("GOSSAMER_DATA", raising=False)
+    for variable in ("GOSSAMER_DATA", "GOSSAMER_VERIFY"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -50,3 +52,28 @@ def test_what_is_missing_or_unknown_gets_a_sentence(capsys, arguments, words):
     assert printed.startswith("gossamer: ")
     assert printed.count("\n") == 1
     assert words in printed
+
+
+def write_other_mnist(folder):
+    """Files in the form of MNIST, with 40 black images for training and for testing."""
+    for part in ("train", "t10k"):
+        images = bytes([0, 0, 8, 3]) + struct.pack(">III", 40, 28, 28) + bytes(40 * 28 * 28)
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(images)
+        labels = bytes([0, 0, 8, 1]) + struct.pack(">I", 40) + bytes(k % 10 for k in range(40))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
+
+
+def test_a_wrong_checksum_names_a_way_that_works_here(capsys, monkeypatch, tmp_path):
+    write_other_mnist(tmp_path)
+    show = ["show", "partition", "iid", "--dataset", "mnist", "--nodes", "2", "--data-dir", str(tmp_path)]
+    assert run(show) == 2
+    assert "accept this one with GOSSAMER_VERIFY=0 in the environment" in capsys.readouterr().err
+    monkeypatch.setenv("GOSSAMER_VERIFY", "0")
+    assert run(show) == 0
+    assert "36 samples on 2 nodes" in capsys.readouterr().out
+
+
+def test_the_help_names_the_places_in_the_order_in_which_they_are_searched(capsys):
+    assert run(["data", "list", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "before GOSSAMER_DATA, the cache and the system's datasets" in told

@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from gossamer.data import load, partition
 from gossamer.data.augment import Augmentation
 from gossamer.data.datasets import Dataset
 from gossamer.data.normalization import Normalization
+from gossamer.engine import gradient_dissimilarity, simulate
 from gossamer.errors import GossamerError
 
 
@@ -76,6 +79,19 @@ def test_the_largest_class_may_occur_in_the_test_samples_only() -> None:
     assert Dataset.from_tensors(torch.zeros(2, 1), [0, 1], (torch.zeros(1, 1), [4])).num_classes == 5
 
 
+def test_tokens_reach_an_embedding_as_they_are() -> None:
+    tokens = torch.arange(240).view(40, 6) % 17
+    data = Dataset.from_tensors(tokens, tokens[:, 0] % 2, (tokens[:8], tokens[:8, 0] % 2))
+    nodes = data.split(partition.iid(nodes=2), holdout=0)
+    assert torch.equal(nodes.pipeline.batch(tokens, torch.tensor([3, 1])), tokens[[3, 1]])
+
+    def classifier() -> nn.Module:
+        return nn.Sequential(nn.Embedding(17, 4), nn.Flatten(), nn.Linear(24, 2))
+
+    run = simulate(classifier, nodes, "dsgd", "complete", lr=0.5, batch_size=10, epochs=20)
+    assert run.history["train_loss"][-1] < 0.1
+
+
 X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
 
 
@@ -88,7 +104,10 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
         ({"inputs": "text"}, "cannot be made a tensor"),
         ({"inputs": [[1, 2], [3]]}, "cannot be made a tensor"),
         ({"inputs": torch.full((4, 2), torch.nan)}, "NaN or infinite"),
-        ({"targets": torch.zeros(4)}, "class numbers"),
+        (
+            {"targets": torch.zeros(4)},
+            r"class numbers 0, 1, 2, \.\.\., .* because partitions and training are by class",
+        ),
         ({"targets": torch.zeros(4, 1, dtype=torch.int64)}, "class numbers"),
         ({"targets": Y == 1}, "class numbers"),
         ({"targets": Y - 1}, "from -1 to 0"),
@@ -110,3 +129,14 @@ def test_from_tensors_refuses_what_cannot_be_trained_on(arguments: dict[str, obj
 def test_a_dataset_wants_int64_targets() -> None:
     with pytest.raises(GossamerError, match="training targets must be int64"):
         Dataset("d", X, Y.int(), X, Y, ("0", "1"))
+
+
+def test_a_split_measures_how_differently_its_nodes_pull_at_a_model() -> None:
+    digits = load("digits")
+    nodes = digits.split(partition.k_class(nodes=4, k=3, seed=0))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    assert nodes.gradient_dissimilarity(model) == pytest.approx(gradient_dissimilarity(model, nodes), rel=1e-6)
+    doubled = Dataset.from_tensors(digits.train_inputs.repeat(2, 1, 1, 1), digits.train_targets.repeat(2))
+    count = len(digits.train_targets)
+    twins = doubled.split(partition.from_lists([range(count), range(count, 2 * count)]), holdout=0)
+    assert twins.gradient_dissimilarity(model) == pytest.approx(0, abs=1e-9)

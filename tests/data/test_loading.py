@@ -72,7 +72,8 @@ def make_official(monkeypatch: pytest.MonkeyPatch, name: str, files: Files, **ch
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without any data: an empty cache, no variable, no system packages."""
-    monkeypatch.delenv("GOSSAMER_DATA", raising=False)
+    for variable in ("GOSSAMER_DATA", "GOSSAMER_VERIFY"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(CATALOG, "fashion-mnist", replace(CATALOG["fashion-mnist"], system_folder=tmp_path / "system"))
     return tmp_path
@@ -156,6 +157,20 @@ def test_an_unknown_dataset_gets_a_suggestion() -> None:
             use("cifar10")
 
 
+@pytest.mark.parametrize("name", [None, 5, ["digits"], (torch.zeros(2, 2), torch.zeros(2))])
+def test_what_is_no_name_gets_a_sentence(name: object) -> None:
+    for use in (load, get, verify):
+        with pytest.raises(GossamerError, match=rf"not by an object of type {type(name).__name__}; .*from_tensors"):
+            use(name)
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist"])
+def test_what_is_no_directory_gets_a_sentence(name: str) -> None:
+    for use in (load, get, verify, lambda name, data_dir: status(data_dir)):
+        with pytest.raises(GossamerError, match=r"data_dir is the path of a directory, or None .*, not 5"):
+            use(name, 5)
+
+
 def test_a_wrong_checksum_is_refused_and_can_be_accepted(home: Path, fashion: Files) -> None:
     changed = mnist_like(1)
     gzipped(home / "data", fashion | {"t10k-images-idx3-ubyte": changed["t10k-images-idx3-ubyte"]})
@@ -167,6 +182,26 @@ def test_a_wrong_checksum_is_refused_and_can_be_accepted(home: Path, fashion: Fi
     assert "verify=False" in message
     accepted = load("fashion-mnist", home / "data", verify=False)
     assert accepted.test_inputs.numpy().tobytes() == changed["t10k-images-idx3-ubyte"][16:]
+
+
+def test_the_environment_accepts_a_wrong_checksum_where_the_program_does_not_say(
+    home: Path, fashion: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = gzipped(home / "data", mnist_like(1))
+    for value in ("1", ""):
+        monkeypatch.setenv("GOSSAMER_VERIFY", value)
+        with pytest.raises(
+            GossamerError, match="accept this one with GOSSAMER_VERIFY=0 in the environment or gossamer"
+        ):
+            load("fashion-mnist", folder)
+    monkeypatch.setenv("GOSSAMER_VERIFY", "0")
+    assert len(load("fashion-mnist", folder).train_targets) == 6
+    for check in (lambda: load("fashion-mnist", folder, verify=True), lambda: verify("fashion-mnist", folder)):
+        with pytest.raises(GossamerError, match="has not the checksum"):
+            check()
+    monkeypatch.setenv("GOSSAMER_VERIFY", "no")
+    with pytest.raises(GossamerError, match=r"GOSSAMER_VERIFY is 0 .* or 1 .*, not 'no'"):
+        load("fashion-mnist", folder)
 
 
 def test_a_damaged_copy_is_not_silently_replaced_by_another(home: Path, fashion: Files) -> None:

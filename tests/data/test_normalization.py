@@ -26,8 +26,9 @@ def test_range_of_the_usual_settings():
     assert Normalization(0.5, 0.5)(ends).tolist() == pytest.approx([-1.0, 1.0])
 
 
-def test_floats_pass_through_untouched():
-    features = torch.randn(5, 7, dtype=torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.int32, torch.bool])
+def test_the_default_leaves_all_but_bytes_untouched(dtype):
+    features = torch.arange(35).view(5, 7).to(dtype)
     assert Normalization()(features) is features
 
 
@@ -39,7 +40,7 @@ def test_floats_pass_through_untouched():
         (lambda: Normalization((0.1, 0.2), (0.1, 0.2, 0.3)), "2 means but 3 standard deviations"),
         (lambda: Normalization((0.1, 0.2), 1.0)(PIXELS), "2 channels"),
         (lambda: Normalization((0.1, 0.2), 1.0)(torch.rand(5)), "2 channels"),
-        (lambda: Normalization()(torch.arange(3)), "use uint8"),
+        (lambda: Normalization(mean=1.0)(torch.arange(3)), "use uint8 .* or no normalization"),
     ],
 )
 def test_bad_input_gets_a_sentence(make, words):

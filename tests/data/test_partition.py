@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gossamer.data import load, partition
@@ -32,6 +32,7 @@ def cases(draw):
             st.builds(lambda alpha: dirichlet(nodes, alpha, min_size=2, **common), st.floats(0.5, 100.0)),
             st.builds(lambda per_node: shards(nodes, per_node, **common), st.integers(1, 4)),
             st.just(from_function(deal, nodes, **common)),
+            st.just(from_lists(deal(labels, nodes, np.random.default_rng(common["seed"])), **common)),
         )
     )
     return recipe, np.random.default_rng(common["seed"]).permutation(labels).tolist()
@@ -69,14 +70,36 @@ def test_keeps_its_promises_or_says_why_not(case, holdout):
 @given(nodes=st.integers(1, 30), classes=st.integers(1, 12), seed=st.integers(0, 1000), data=st.data())
 def test_k_class_holders(nodes, classes, seed, data):
     k = data.draw(st.integers(-(-classes // nodes), classes))
-    holds = k_class(nodes, k).holders(classes, np.random.default_rng(seed))
+    holds = k_class(nodes, k).holders(np.full(classes, nodes), np.random.default_rng(seed))
     assert holds.shape == (nodes, classes)
     assert (holds.sum(1) == k).all()
     assert holds.any(0).all()
 
 
+@settings(deadline=None)
+@given(nodes=st.integers(1, 8), seed=st.integers(0, 1000), equal_sizes=st.booleans(), data=st.data())
+def test_k_class_succeeds_wherever_small_classes_leave_room(nodes, seed, equal_sizes, data):
+    counts = np.array(data.draw(st.lists(st.integers(1, 10), min_size=1, max_size=8)))
+    fewest, most = -(-len(counts) // nodes), np.minimum(counts, nodes).sum() // nodes
+    assume(fewest <= most)
+    k = data.draw(st.integers(max(fewest, most - 1), most))
+    labels = np.repeat(np.arange(len(counts)), counts)
+    result = k_class(nodes, k, seed, equal_sizes)(labels, holdout=0)
+    assert torch.equal((result.label_counts > 0).sum(1), torch.full((nodes,), k))
+    assert (result.label_counts > 0).any(0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_k_class_finds_the_only_matrix_there_is(seed):
+    """One holder each for three classes, so all three nodes hold class 1: direct exchanges do not always get there."""
+    counts = k_class(3, 2, seed, equal_sizes=False)([0] + [1] * 9 + [2] + [3], holdout=0).label_counts
+    assert (counts > 0).sum(0).tolist() == [1, 3, 1, 1]
+    assert (counts > 0).sum(1).tolist() == [2, 2, 2]
+
+
 def test_k_class_draws_classes_uniformly():
-    counts = sum(k_class(8, 4).holders(10, np.random.default_rng(seed)).sum(0) for seed in range(400))
+    plenty = np.full(10, 100)
+    counts = sum(k_class(8, 4).holders(plenty, np.random.default_rng(seed)).sum(0) for seed in range(400))
     assert counts.sum() == 400 * 8 * 4
     assert abs(counts / 400 - 3.2).max() < 0.3
 
@@ -168,6 +191,10 @@ def test_a_function_may_give_its_lists_one_by_one():
     assert halves(TARGETS, holdout=0).sizes == [1000, 1000]
 
 
+def test_lists_may_come_one_by_one():
+    assert from_lists(iter([[0, 2], [1, 3]]))([0, 0, 1, 1], holdout=0).sizes == [2, 2]
+
+
 def bad_function(answer):
     return from_function(lambda labels, nodes, rng: answer, nodes=2)
 
@@ -187,7 +214,10 @@ def bad_function(answer):
         (lambda: k_class(2, 4)(TARGETS), "use k >= 5 or at least 3 nodes"),
         (lambda: k_class(8, 11)(TARGETS), "between 1 and all 10 classes"),
         (lambda: k_class(8, 0)(TARGETS), "not k=0"),
-        (lambda: k_class(4, 1)([0, 0, 0, 0, 1], holdout=0), "Node .* would hold no samples"),
+        (
+            lambda: k_class(4, 2)([0] * 40 + [1], holdout=0),
+            "smallest class has 1: there is room for 5 of the 8 holders",
+        ),
         (lambda: dirichlet(2, 0.0), "alpha must be positive"),
         (lambda: dirichlet(2, float("nan")), "alpha must be positive"),
         (lambda: dirichlet(2, 1.0, min_size=0), "min_size must be at least 1"),
@@ -216,7 +246,21 @@ def bad_function(answer):
         (lambda: dirichlet(2, 1.0, min_size=2.5), "min_size of a node must be a whole number"),
         (lambda: shards(2, per_node=1.5), "shards per node must be a whole number"),
         (lambda: load("digits").split("k-class:k=4"), r"not by 'k-class:k=4'; write .*partition\.get"),
-        (lambda: load("digits").split(iid), "split by a recipe that knows its number of nodes"),
+        (lambda: load("digits").split(iid), "split by a recipe that knows its number of nodes, not by <class"),
+        (lambda: load("digits").split([[0, 1], [2, 3]]), r"of type list; write .* partition\.from_lists\(lists\)"),
+        (lambda: iid(2)([[0], [1, 2]]), r"one integer label per sample, not targets of shape \(2,\)"),
+        (lambda: iid(2)(TARGETS.bfloat16()), "one integer label per sample"),
+        (lambda: from_lists(None), "one list of samples per node, .* not an object of type NoneType"),
+        (lambda: from_lists({0: [0], 1: [1]}), "one list of samples per node, .* not an object of type dict"),
+        (lambda: from_lists(torch.tensor(3)), "one list of samples per node, .* not an object of type Tensor"),
+        (lambda: from_lists([0, 1])([0, 1]), "List 0 of a partition must be a flat list of integers"),
+        (
+            lambda: from_lists([[[0], [1, 2]], [3]])([0, 1, 0, 1]),
+            r"List 0 .* flat list of integers, not of shape \(2,\)",
+        ),
+        (lambda: from_lists([[np.zeros((2, 3)), np.zeros((2, 4))]])([0, 1]), "List 0 .* flat list of integers"),
+        (lambda: from_function(5, nodes=2), r"a function of \(labels, nodes, rng\), not an object of type int"),
+        (lambda: bad_function(None)(TARGETS), "function returns one list of samples per node, .* of type NoneType"),
     ],
 )
 def test_bad_input_gets_a_sentence(make, words):

@@ -45,6 +45,8 @@ def test_many_classes(tmp_path):
 def test_bad_requests_get_a_sentence(tmp_path):
     with pytest.raises(GossamerError, match=r"\.png, \.svg, \.pdf"):
         PARTITION.plot(tmp_path / "chart.doc")
+    with pytest.raises(GossamerError, match=r"path of a file, such as 'partition\.png', not 5"):
+        PARTITION.plot(5)
     with pytest.raises(GossamerError, match="needs 3 class names, not 1"):
         PARTITION.plot(tmp_path / "chart.png", class_names=["shirt"])
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +39,9 @@ class k_class(DrawnRecipe):
     """Every node holds k random classes (the paper's "k-class" setting); each class is cut evenly among its holders.
 
     Every node draws k distinct classes uniformly; while a class has no holder, it takes the place of a random draw
-    of a class that has several. `equal_sizes=True` (the paper's experiments) then cuts every node to the size
-    of the smallest; `equal_sizes=False` uses every sample, and a node with unpopular classes holds more.
+    of a class that has several, and a class with more holders than samples gives some up to classes that have room.
+    `equal_sizes=True` (the paper's experiments) then cuts every node to the size of the smallest;
+    `equal_sizes=False` uses every sample, and a node with unpopular classes holds more.
 
     >>> import torch
     >>> k_class(nodes=3, k=1, seed=0)(torch.arange(90) % 3, holdout=0).label_counts.sum(0)
@@ -57,8 +59,8 @@ class k_class(DrawnRecipe):
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Draw the holders, then cut each class."""
-        classes = np.unique(labels)
-        holds = self.holders(len(classes), rng)
+        classes, counts = np.unique(labels, return_counts=True)
+        holds = self.holders(counts, rng)
         own: list[list[Indices]] = [[] for _ in range(self.nodes)]
         for column, label in enumerate(classes):
             samples = rng.permutation(np.flatnonzero(labels == label))
@@ -67,8 +69,30 @@ class k_class(DrawnRecipe):
                 own[node].append(part)
         return [np.concatenate(parts) for parts in own]
 
-    def holders(self, classes: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """A random boolean matrix [nodes, classes] with k ones in every row and at least one in every column."""
+    def holders(self, counts: Labels, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Who holds which class: a random boolean matrix [nodes, classes], given how many samples each class has.
+
+        Every row has k ones; every column has at least one, and no more than the class has samples.
+        """
+        self._refuse_impossible(counts)
+        rows = np.stack([rng.permutation(len(counts)) for _ in range(self.nodes)])
+        holds = rows < self.k
+        while len(missing := np.flatnonzero(~holds.any(0))):
+            # nodes * k >= classes and one class is missing, so another is held more than once.
+            spare = np.argwhere(holds & (holds.sum(0) > 1))
+            node, column = spare[rng.integers(len(spare))]
+            holds[node, column] = False
+            holds[node, missing[0]] = True
+        while len(crowded := np.flatnonzero(holds.sum(0) > counts)):
+            for column, other in pairwise(_way_out(holds, crowded[0], counts, rng)):
+                node = rng.choice(np.flatnonzero(holds[:, column] & ~holds[:, other]))
+                holds[node, column] = False
+                holds[node, other] = True
+        return holds
+
+    def _refuse_impossible(self, counts: Labels) -> None:
+        """Raise unless there is a matrix as `holders` promises; these three conditions are all it needs."""
+        classes = len(counts)
         if not 1 <= self.k <= classes:
             raise GossamerError(
                 f"A node can hold between 1 and all {classes} classes of these targets, not k={self.k}."
@@ -78,15 +102,30 @@ class k_class(DrawnRecipe):
                 f"{self.nodes} nodes with {self.k} classes each cannot hold all {classes} classes: "
                 f"use k >= {math.ceil(classes / self.nodes)} or at least {math.ceil(classes / self.k)} nodes."
             )
-        rows = np.stack([rng.permutation(classes) for _ in range(self.nodes)])
-        holds = rows < self.k
-        while len(missing := np.flatnonzero(~holds.any(0))):
-            # nodes * k >= classes and one class is missing, so another is held more than once.
-            spare = np.argwhere(holds & (holds.sum(0) > 1))
-            node, column = spare[rng.integers(len(spare))]
-            holds[node, column] = False
-            holds[node, missing[0]] = True
-        return holds
+        places = np.minimum(counts, self.nodes).sum()
+        if places < self.nodes * self.k:
+            raise GossamerError(
+                f"{self.nodes} nodes cannot hold {self.k} classes each, because a class has no more holders than "
+                f"samples to distribute and the smallest class has {counts.min()}: there is room for {places} of the "
+                f"{self.nodes * self.k} holders; use a smaller k, fewer nodes, more samples or a smaller holdout."
+            )
+
+
+def _way_out(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.random.Generator) -> list[int]:
+    """A shortest way of columns from `start` to one with room, on each step of which a node can change its class.
+
+    There is one whenever `k_class.holders` is possible: what differs from a possible matrix contains such a way.
+    """
+    ways, reached = {start: [start]}, [start]
+    for column in reached:
+        if holds[:, column].sum() < counts[column]:
+            break
+        open_to = (holds[:, [column]] & ~holds).any(0)
+        for other in rng.permutation(np.flatnonzero(open_to)):
+            if other not in ways:
+                ways[other] = [*ways[column], other]
+                reached.append(other)
+    return ways[column]
 
 
 @dataclass(frozen=True)
@@ -94,8 +133,9 @@ class dirichlet(DrawnRecipe):
     """Each class is divided among the nodes in proportions drawn from Dirichlet(alpha, ..., alpha).
 
     Small alpha: very different nodes; large alpha: nearly iid. Drawn again while a node would get fewer than
-    `min_size` samples (give your batch size). Sizes differ, and `equal_sizes=True` would throw most samples
-    away, so it is off unless asked for.
+    `min_size` samples. A recipe does not know how it will be trained on: give your batch size, so that every node has
+    a full batch; the 100 stay 100 whatever the batch. Sizes differ, and `equal_sizes=True` would throw most
+    samples away, so it is off unless asked for.
 
     >>> import torch
     >>> dirichlet(nodes=3, alpha=1.0, min_size=10)(torch.arange(200) % 4, holdout=0).label_counts.sum()

@@ -1,12 +1,12 @@
 """A division of the user's own, by lists or by a function."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
-from gossamer.data.partition.recipe import DrawnRecipe, Indices, Labels, Recipe, hold_out
+from gossamer.data.partition.recipe import DrawnRecipe, Indices, Labels, Recipe, as_array, hold_out
 from gossamer.errors import GossamerError
 
 IndexList = Sequence[int] | Tensor | Indices
@@ -31,6 +31,7 @@ class from_lists(Recipe):
     nodes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lists", listed(self.lists, "A partition from lists is made of"))
         object.__setattr__(self, "nodes", len(self.lists))
         super().__post_init__()
 
@@ -64,9 +65,17 @@ class from_function(DrawnRecipe):
     seed: int = 0
     equal_sizes: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise GossamerError(
+                "A partition from a function needs a function of (labels, nodes, rng), "
+                f"not an object of type {type(self.function).__name__}."
+            )
+
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Call the function and check its answer."""
-        lists = list(self.function(labels, self.nodes, rng))
+        lists = listed(self.function(labels, self.nodes, rng), "A partition function returns")
         if len(lists) != self.nodes:
             raise GossamerError(
                 f"The partition function gave {len(lists)} lists for {self.nodes} nodes: give one per node."
@@ -74,11 +83,22 @@ class from_function(DrawnRecipe):
         return checked(lists, len(labels))
 
 
+def listed(lists: Iterable[IndexList], what: str) -> list[IndexList]:
+    """`lists` as a list; raises unless it can be gone through in the order of the nodes."""
+    ordered = isinstance(lists, Iterable) and not isinstance(lists, str | Mapping | Set)
+    if not ordered or getattr(lists, "ndim", 1) == 0:
+        raise GossamerError(
+            f"{what} one list of samples per node, such as [[0, 2], [1, 3]], "
+            f"not an object of type {type(lists).__name__}."
+        )
+    return list(lists)
+
+
 def checked(lists: Sequence[IndexList], samples: int) -> list[Indices]:
     """The lists as int64 arrays; raises unless they are disjoint and within 0..samples-1."""
     arrays = []
     for number, indices in enumerate(lists):
-        array = np.asarray(indices.cpu() if isinstance(indices, Tensor) else indices)
+        array = as_array(indices)
         if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
             raise GossamerError(
                 f"List {number} of a partition must be a flat list of integers, "

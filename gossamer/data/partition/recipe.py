@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,9 +94,17 @@ def stream(seed: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng([seed, purpose])
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """`values` as an array; of type object, and without the values, where numpy makes no array of numbers of them."""
+    try:
+        return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    except (ValueError, TypeError):  # ragged lists; a type that numpy does not have
+        return np.empty(len(values), dtype=object)
+
+
 def as_labels(targets: Tensor | Sequence[int] | Labels) -> Labels:
     """Class labels as an int64 array, or a sentence."""
-    labels = np.asarray(targets.cpu() if isinstance(targets, Tensor) else targets)
+    labels = as_array(targets)
     if labels.ndim != 1 or len(labels) == 0 or not np.issubdtype(labels.dtype, np.integer):
         raise GossamerError(
             "A partition by class needs one integer label per sample, "

@@ -1,10 +1,13 @@
 """A partition: which node holds which samples, and how different the nodes are."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
+
+from gossamer.errors import GossamerError
 
 WIDEST_TABLE = 16
 LONGEST_TABLE = 40
@@ -56,6 +59,8 @@ class Partition:
         """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file; returns its path."""
         from gossamer.report.drawings import draw_partition
 
+        if not isinstance(path, str | os.PathLike):
+            raise GossamerError(f"A drawing needs the path of a file, such as 'partition.png', not {path!r}.")
         draw_partition(self.label_counts.tolist(), Path(path), self.recipe, class_names)
         return Path(path)
 
