@@ -31,3 +31,20 @@ _WITHOUT_FLOAT64 = {"mps"}
 def precise(values: Tensor) -> Tensor:
     """The values in float64, for long sums, where the device has it."""
     return values if values.device.type in _WITHOUT_FLOAT64 else values.double()
+
+
+def generator_state(device: torch.device) -> Tensor:
+    """The state of the generator from which layers such as Dropout draw there: one for all models of the process."""
+    if device.type == "cuda":
+        return torch.cuda.get_rng_state(device)
+    return torch.mps.get_rng_state() if device.type == "mps" else torch.get_rng_state()
+
+
+def set_generator_state(device: torch.device, state: Tensor) -> None:
+    """Put back what `generator_state` gave."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    elif device.type == "mps":
+        torch.mps.set_rng_state(state)
+    else:
+        torch.set_rng_state(state)

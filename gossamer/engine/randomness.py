@@ -1,6 +1,6 @@
 """Models that draw random numbers in their forward pass (Dropout).
 
-torch's CPU generator is one for the whole process. Such a model's nodes therefore take turns on one worker, and each
+A device's generator is one for the whole process. Such a model's nodes therefore take turns on one worker, and each
 node has a generator state of its own that is put in place for its turn: the result depends neither on the order of
 nodes nor on anything else that draws, and whoever draws afterwards finds the generator as it was.
 """
@@ -11,17 +11,22 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from gossamer.engine.devices import generator_state, set_generator_state
+
+CPU = torch.device("cpu")
+
 
 class NodeGenerators:
-    """One state of torch's global generator for each node."""
+    """One state of the device's global generator for each node."""
 
-    def __init__(self, seed: int, nodes: int) -> None:
+    def __init__(self, seed: int, nodes: int, device: torch.device = CPU) -> None:
         streams = [np.random.SeedSequence([seed, node, 1]).generate_state(1, np.uint64) for node in range(nodes)]
-        self.states = [torch.Generator().manual_seed(int(s[0])).get_state() for s in streams]
+        self.states = [torch.Generator(device).manual_seed(int(s[0])).get_state() for s in streams]
+        self._device = device
 
     def enter(self, node: int) -> None:
         """Put the node's state in place for good."""
-        torch.set_rng_state(self.states[node])
+        set_generator_state(self._device, self.states[node])
 
     @contextmanager
     def turn(self, node: int) -> Iterator[None]:
@@ -37,10 +42,10 @@ class NodeGenerators:
         >>> torch.equal(outside, torch.get_rng_state())
         True
         """
-        outside = torch.get_rng_state()
+        outside = generator_state(self._device)
         self.enter(node)
         try:
             yield
         finally:
-            self.states[node] = torch.get_rng_state()
-            torch.set_rng_state(outside)
+            self.states[node] = generator_state(self._device)
+            set_generator_state(self._device, outside)

@@ -303,7 +303,7 @@ class Simulation:
                 "The model draws random numbers in its forward pass (Dropout?), so the nodes run on one worker."
             )
             self._workers.limit_to_one()
-        return NodeGenerators(self.settings.seed, self.data.nodes)
+        return NodeGenerators(self.settings.seed, self.data.nodes, self.settings.device)
 
     def _first_samples(self, number: int) -> Tensor:
         """A batch to try things out with: the first sample, several times."""

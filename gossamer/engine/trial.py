@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor, nn
 
+from gossamer.engine.devices import generator_state, set_generator_state
 from gossamer.errors import GossamerError
 
 
 def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
-    """Whether the model's forward pass in training mode takes numbers from torch's global generator.
+    """Whether the model's forward pass in training mode takes numbers from the global generator of its device.
 
     A model that cannot take the batch, or does not give a number for each of the classes, is refused.
 
@@ -18,18 +19,18 @@ def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
     ...
     gossamer.errors.GossamerError: The model cannot take a batch [2, 3] of torch.float32: mat1 and mat2 shapes ...
     """
-    kept = torch.get_rng_state()
+    kept = generator_state(batch.device)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         with torch.no_grad():
             output = module(batch)
-        drew = not torch.equal(kept, torch.get_rng_state())
+        drew = not torch.equal(kept, generator_state(batch.device))
     except Exception as error:
         raise GossamerError(
             f"The model cannot take a batch {list(batch.shape)} of {batch.dtype}: {_first_line(error)}"
         ) from error
     finally:
-        torch.set_rng_state(kept)
+        set_generator_state(batch.device, kept)
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
     _refuse_output(output, len(batch), classes)

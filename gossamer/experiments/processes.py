@@ -322,4 +322,4 @@ class NodeTraining:
         """A model with Dropout draws the numbers that its node would draw in the simulator."""
         probe = self.nodes.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.device))
         if draws_in_forward(self.model, probe, self.nodes.dataset.num_classes):
-            NodeGenerators(self.experiment.seed, self.nodes.nodes).enter(self.node)
+            NodeGenerators(self.experiment.seed, self.nodes.nodes, self.device).enter(self.node)

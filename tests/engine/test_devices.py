@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from gossamer import data, methods, models, topology
 from gossamer.data import Augmentation, Erasing
 from gossamer.engine import devices
+from gossamer.engine.randomness import NodeGenerators
 from gossamer.engine.simulation import Settings, Simulation
 
 aten = torch.ops.aten
@@ -116,6 +117,26 @@ def test_long_sums_do_without_float64_where_a_device_has_none(monkeypatch):
     assert row["consensus_distance"] == 1.0
     with Accelerator(without=torch.float64), pytest.raises(RuntimeError, match=r"has no torch.float64"):
         torch.ones(3, device="meta").double()
+
+
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_generators_are_those_of_the_device(kind, monkeypatch):
+    device, there = torch.device(kind), {"state": torch.tensor([7], dtype=torch.uint8)}
+
+    def put(state: Tensor, *_: Any) -> None:
+        there["state"] = state
+
+    monkeypatch.setattr(f"torch.{kind}.get_rng_state", lambda *_: there["state"])
+    monkeypatch.setattr(f"torch.{kind}.set_rng_state", put)
+    generators = NodeGenerators(seed=0, nodes=2)
+    generators._device = device
+    own, here = generators.states[1], torch.get_rng_state()
+    with generators.turn(1):
+        assert there["state"] is own
+        there["state"] = torch.tensor([9], dtype=torch.uint8)
+    assert generators.states[1].tolist() == [9]
+    assert there["state"].tolist() == [7]
+    assert torch.equal(here, torch.get_rng_state())
 
 
 def test_a_mixture_would_be_noticed():
