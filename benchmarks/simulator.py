@@ -7,7 +7,8 @@
 with all cores, under the same allocator settings and with channels-last weights; the two take turns, and medians are
 compared. (f) is memory: the growth over the state after import at N = 1024. (g) is the cost per node-round at N = 1024
 against N = 8. (h) is one process per node over gloo, as the field does it. (i) is the share of data and augmentation.
-Everything is a ratio; its limit stands beside it.
+(j) is the evaluation of all models, per model and sample, against a training round, per node and sample. Everything is
+a ratio; its limit stands beside it.
 """
 
 import argparse
@@ -320,6 +321,18 @@ def data_share(rounds: int) -> float:
     return median(shares[3:])
 
 
+def evaluation_cost(rounds: int) -> float:
+    """Evaluating a sample over training with one, in the case (a), on a test set of 2,000."""
+    case = CASES["a"]
+    with Workers() as workers:
+        run = simulation(case, workers)
+        test = torch.rand(2000, *case.shape), torch.arange(2000) % 10
+        run.advance(), run._score(test)
+        pairs = [(seconds(lambda: run._score(test)), seconds(run.advance)) for _ in range(rounds)]
+    scored, trained = (case.nodes + 1) * len(test[1]), case.nodes * case.batch
+    return median(a for a, _ in pairs) / scored / (median(b for _, b in pairs) / trained)
+
+
 def simulated(_: str) -> Callable[[], dict[str, float]]:
     run = simulation(CASES["a"], Workers())
     return lambda: {"seconds": seconds(run.advance), "private": private_memory()}
@@ -331,7 +344,7 @@ ROLES = {"plain": plain_step, "memory": memory_at_1024, "gloo": gloo_node, "simu
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds; medians are compared")
-    parser.add_argument("--only", default="a,b,c,d,e,f,g,h,i", help="items to measure")
+    parser.add_argument("--only", default="a,b,c,d,e,f,g,h,i,j", help="items to measure")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--argument", default="", help=argparse.SUPPRESS)
     options = options_of(parser)
@@ -354,6 +367,9 @@ def main() -> int:
     if "i" in wanted:
         share = data_share(options.rounds)
         show(Measurement("(i) data and augmentation, share of a LeNet round", share, "share", 0.15))
+    if "j" in wanted:
+        scoring = evaluation_cost(options.rounds)
+        show(Measurement("(j) evaluating a sample over training with one", scoring, limit=1.0))
     if "f" in wanted:
         child = Child("memory", "")
         answer = child.ask()
