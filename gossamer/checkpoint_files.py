@@ -6,6 +6,7 @@ damaged file is noticed.
 
 import hashlib
 import io
+import itertools
 import pickle
 import re
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import torch
 from gossamer.errors import GossamerError
 from gossamer.files import cannot_write, replacing
 from gossamer.plain_values import plain
+from gossamer.words import said
 
 _NAME = re.compile(r"round-(\d{9})\.ckpt")
 _UNFINISHED = re.compile(r"\.round-\d{9}\.ckpt\.[0-9a-f]+\.tmp")
@@ -26,6 +28,12 @@ _DIGEST = 32
 
 class Damaged(ValueError):
     """The content of a checkpoint does not match its digest: it was cut, or changed after it was written."""
+
+
+class Foreign(GossamerError):
+    """A checkpoint was written under other settings; `difference` says which, for a sentence."""
+
+    difference = ""
 
 
 UNREADABLE = (Damaged,)
@@ -68,6 +76,17 @@ def read(path: Path) -> dict[str, Any]:
         return _checked(file, path.stat().st_size)
 
 
+def settings_of(path: Path) -> dict[str, Any] | None:
+    """The settings of a checkpoint, at little cost: its digest is not checked. None where they cannot be read."""
+    try:
+        saved: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        settings = saved["settings"]
+    except Exception:
+        # There is no saying what torch raises at bytes that may be anything.
+        return None
+    return settings if isinstance(settings, dict) else None
+
+
 def to_bytes(path: Path) -> bytes:
     """A file as it is, for another node."""
     with _readable(path):
@@ -89,6 +108,16 @@ def set_aside(path: Path) -> Path:
         raise cannot_write(aside, error) from error
 
 
+def keep_aside(path: Path) -> Path:
+    """Take a file of another run out of the way, under a name that nothing has yet."""
+    names = (f"{path.name}.other{number}" for number in itertools.chain([""], itertools.count(2)))
+    aside = next(free for name in names if not (free := path.with_name(name)).exists())
+    try:
+        return path.replace(aside)
+    except OSError as error:
+        raise cannot_write(aside, error) from error
+
+
 def remove_unfinished(directory: Path) -> None:
     """Remove what a process left that was killed while it wrote. Nobody else may be writing here."""
     for name in _names_in(directory):
@@ -96,15 +125,23 @@ def remove_unfinished(directory: Path) -> None:
             (directory / name).unlink(missing_ok=True)
 
 
+def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    """The first of our settings that is another one in theirs, in words; empty if there is none."""
+    for key, value in ours.items():
+        if theirs.get(key) != value:
+            return f"its {key} is {said(theirs.get(key), repr)}, this run's is {said(value, repr)}"
+    return ""
+
+
 def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Raise if a checkpoint was written under other settings than ours."""
-    different = [key for key in ours if theirs.get(key) != ours[key]]
-    if different:
-        key = different[0]
-        raise GossamerError(
-            f"The checkpoint {path} belongs to another run: its {key} is {theirs.get(key)!r}, this run's is "
-            f"{ours[key]!r}; choose another directory, or go on with the settings it was made with."
+    """Raise `Foreign` if a checkpoint was written under other settings than ours."""
+    if different := difference(theirs, ours):
+        error = Foreign(
+            f"The checkpoint {path} belongs to another run: {different}; choose another directory, or go on with the "
+            f"settings it was made with."
         )
+        error.difference = different
+        raise error
 
 
 def _names_in(directory: Path) -> list[str]:

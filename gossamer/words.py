@@ -1,6 +1,7 @@
 """Figures in words: the same in tables, pages and on the terminal."""
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 NONE = "–"
@@ -16,6 +17,15 @@ def word(value: Any) -> str:
     if value is None:
         return NONE
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def said(value: Any, form: Callable[[Any], str] = str) -> str:
+    """A setting as a sentence says it, also where it is missing or empty.
+
+    >>> said("ring"), said("ring", repr), said(0), said(None), said("")
+    ('ring', "'ring'", '0', 'not set', 'not set')
+    """
+    return "not set" if value is None or value == "" else form(value)
 
 
 def mean_std(mean: float | None, std: float | None, scale: float = 1.0) -> str:

@@ -3,6 +3,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,3 +54,36 @@ def test_the_versions_of_modules_are_kept(tmp_path: Path) -> None:
     saved = checkpoint_files.read(checkpoint_files.write(tmp_path, 3, {}, {"model": state}))["content"]["model"]
     assert type(saved["seen"]) is float
     assert saved._metadata == state._metadata  # type: ignore[attr-defined]
+
+
+def test_the_settings_are_read_alone(tmp_path: Path) -> None:
+    path = checkpoint_files.write(tmp_path, 3, {"lr": 0.1}, {"x": torch.ones(5)})
+    assert checkpoint_files.settings_of(path) == {"lr": 0.1}
+    for content in (b"", b"hello", path.read_bytes()[:200], path.read_bytes()[200:]):
+        path.write_bytes(content)
+        assert checkpoint_files.settings_of(path) is None
+    torch.save({"settings": "none"}, path)
+    assert checkpoint_files.settings_of(path) is None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "words"),
+    [
+        ({"lr": 0.1}, {"lr": 0.1}, ""),
+        ({"lr": 0.1, "seed": 1}, {"lr": 0.1, "seed": 0}, "its seed is 1, this run's is 0"),
+        ({}, {"name": "a"}, "its name is not set, this run's is 'a'"),
+        ({"name": "a"}, {"name": ""}, "its name is 'a', this run's is not set"),
+    ],
+)
+def test_what_differs_is_said(tmp_path: Path, theirs: dict[str, Any], ours: dict[str, Any], words: str) -> None:
+    assert checkpoint_files.difference(theirs, ours) == words
+    if words:
+        with pytest.raises(GossamerError, match=f"belongs to another run: {words}; choose another directory"):
+            checkpoint_files.refuse_foreign(tmp_path, theirs, ours)
+    else:
+        checkpoint_files.refuse_foreign(tmp_path, theirs, ours)
+
+
+def test_what_cannot_be_taken_out_of_the_way_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GossamerError, match=r"Cannot write .*round-000000003\.ckpt\.other: No such file"):
+        checkpoint_files.keep_aside(checkpoint_files.path_of(tmp_path, 3))
