@@ -3,12 +3,12 @@
     python benchmarks/simulator.py [--rounds 30] [--only a,b,...] [--json FILE]
 
 (a)-(e) compare one simulated Momentum Tracking round of N nodes with one plain training step of a single model
-(forward, backward, SGD with momentum) over the same N * batch samples. The plain step runs in a process of its own
-with all cores, under the same allocator settings and with channels-last weights; the two take turns, and medians are
-compared. (f) is memory: the growth over the state after import at N = 1024. (g) is the cost per node-round at N = 1024
-against N = 8. (h) is one process per node over gloo, as the field does it. (i) is the share of data and augmentation.
-(j) is the evaluation of all models, per model and sample, against a training round, per node and sample. Everything is
-a ratio; its limit stands beside it.
+(forward, backward, SGD with momentum) over the same N * batch samples. Both run with all cores in new processes of
+their own, because what ran before leaves its mark on a heap; the plain step under the same allocator settings and with
+channels-last weights. The two take turns, and medians are compared. (f) is memory: the growth over the state after
+import at N = 1024. (g) is the cost per node-round at N = 1024 against N = 8. (h) is one process per node over gloo, as
+the field does it. (i) is the share of data and augmentation. (j) is the evaluation of all models, per model and sample,
+against a training round, per node and sample. Everything is a ratio; its limit stands beside it.
 """
 
 import argparse
@@ -108,9 +108,14 @@ def seconds(one: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def compare(case: Case, rounds: int) -> float:
+def comparison(argument: str) -> Callable[[], float]:
     """The median time of a simulated round over that of the plain step."""
-    plain = Child("plain", json.dumps(next(k for k, c in CASES.items() if c is case)))
+    item, rounds = json.loads(argument)
+    return lambda: compare(item, rounds)
+
+
+def compare(item: str, rounds: int) -> float:
+    case, plain = CASES[item], Child("plain", json.dumps(item))
     with Workers() as workers, tempfile.TemporaryDirectory() as directory:
         run = simulation(case, workers)
         log = (Path(directory) / "metrics.jsonl").open("w")
@@ -147,6 +152,12 @@ class Child:
         """Ask and wait."""
         self.start()
         return self.answer()
+
+    def only_answer(self) -> Any:
+        """Ask once and let it end."""
+        answer = self.ask()
+        self.close()
+        return answer
 
     def close(self) -> None:
         """Let it end."""
@@ -338,7 +349,13 @@ def simulated(_: str) -> Callable[[], dict[str, float]]:
     return lambda: {"seconds": seconds(run.advance), "private": private_memory()}
 
 
-ROLES = {"plain": plain_step, "memory": memory_at_1024, "gloo": gloo_node, "simulated": simulated}
+ROLES = {
+    "comparison": comparison,
+    "plain": plain_step,
+    "memory": memory_at_1024,
+    "gloo": gloo_node,
+    "simulated": simulated,
+}
 
 
 def main() -> int:
@@ -363,7 +380,7 @@ def main() -> int:
         if item in wanted:
             rounds = max(10, options.rounds // 3) if case.nodes > 100 else options.rounds
             what = f"({item}) {case.title}, N={case.nodes}, batch {case.batch}"
-            show(Measurement(what, compare(case, rounds), limit=case.limit))
+            show(Measurement(what, Child("comparison", json.dumps([item, rounds])).only_answer(), limit=case.limit))
     if "i" in wanted:
         share = data_share(options.rounds)
         show(Measurement("(i) data and augmentation, share of a LeNet round", share, "share", 0.15))
@@ -371,9 +388,7 @@ def main() -> int:
         scoring = evaluation_cost(options.rounds)
         show(Measurement("(j) evaluating a sample over training with one", scoring, limit=1.0))
     if "f" in wanted:
-        child = Child("memory", "")
-        answer = child.ask()
-        child.close()
+        answer = Child("memory", "").only_answer()
         over = answer["grown"] / answer["needed"]
         show(Measurement("(f) memory at N=1024 over what it must hold", over, limit=1.2))
     if "g" in wanted:
