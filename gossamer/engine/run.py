@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +168,8 @@ def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
 
 
 def _refuse_strange(checkpoint: object, callbacks: object) -> None:
-    if not isinstance(callbacks, Iterable) or not all(map(callable, callbacks)):
+    # Not any iterable: looking through a generator would use it up.
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise GossamerError(f"callbacks must be a list of functions of one row of figures, not {callbacks!r}.")
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise GossamerError(f"checkpoint must be the path of a directory, not {checkpoint!r}.")

@@ -273,7 +273,8 @@ class NodeTraining:
         """Continue from what `state_dict` gave."""
         self.batches.load_state_dict(saved["batches"])
         self._meter.load_state_dict(saved["meter"])
-        self._lost = tuple(saved["lost"])
+        # A checkpoint of an earlier version has no last number: it knew of losses alone.
+        self._lost = (*saved["lost"], *NEVER_LOST[len(saved["lost"]) :])
 
     def _notice_divergence(self, round: int, loss: float) -> None:
         """Note the first round in which the loss or, with it or alone, the gradient is no finite number."""

@@ -1,5 +1,6 @@
 """The same experiment on real processes: the simulator's figures, and the same bits after kill -9."""
 
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from gossamer.cli.run import run as run_command
+from gossamer.engine import DivergenceError
 from gossamer.errors import GossamerError
 from gossamer.experiments import processes
 from gossamer.experiments.claims import claim
@@ -158,6 +160,28 @@ def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkey
     monkeypatch.setattr(processes.dist, "all_gather", closed)
     with pytest.raises(PeerError, match=r"went away during the exchange of figures.*Connection closed by peer"):
         here.gather(1.0)
+
+
+@pytest.fixture
+def here(monkeypatch) -> processes.NodeTraining:
+    """A node without others, whose figures are all there are."""
+    experiment = Experiment(nodes=1, partition="iid", topology="complete", rounds=2, batch_size=32)
+    monkeypatch.setattr(processes.dist, "all_gather", lambda rows, mine: rows[0].copy_(mine))
+    return processes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
+
+
+def test_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here):
+    here._gradient_norm = math.nan
+    here._notice_divergence(7, loss=0.5)
+    here._notice_divergence(8, loss=math.nan)
+    with pytest.raises(DivergenceError, match="the gradient of node 0 is nan in round 7"):
+        here.measure(9)
+
+
+def test_what_an_earlier_version_saved_is_taken(here):
+    here.load_state_dict({**here.state_dict(), "lost": [3.0, math.inf]})
+    with pytest.raises(DivergenceError, match="the loss of node 0 is inf in round 3"):
+        here.measure(4)
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
