@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gossamer._common.files import check_writable, write_text
 from gossamer.errors import GossamerError
-from gossamer.files import check_writable, write_text
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from _measurements import Measurement, finish, options_of
 
+from gossamer._common.progress import progress_bar
 from gossamer.experiments.grid import Grid
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import run_sweep
-from gossamer.progress import progress_bar
 
 LIMIT = 0.15
 

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import gossamer as gs
+from gossamer._common.files import replacing, write_text
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
-from gossamer.files import replacing, write_text
 from gossamer.problems import Quadratic
 from gossamer.report.partition_bars import draw_bars
 from gossamer.report.style import line_style

@@ -28,7 +28,7 @@ import method_blocks  # noqa: E402
 import reference_blocks  # noqa: E402
 import result_blocks  # noqa: E402
 
-from gossamer.files import write_text  # noqa: E402
+from gossamer._common.files import write_text  # noqa: E402
 
 BLOCKS: dict[str, Callable[..., str]] = {
     "methods": method_blocks.overview,

@@ -9,11 +9,23 @@ from difflib import get_close_matches
 from pathlib import Path
 
 
-class GossamerError(ValueError):
-    """Bad input. The command line prints the message alone and exits with code 2."""
+class GossamerError(Exception):
+    """Every error that Gossamer raises on purpose. The command line prints the message alone and exits with code 2."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> GossamerError:
+class InputError(GossamerError, ValueError):
+    """Bad input: an argument, a setting or a file that cannot be used as it is."""
+
+
+class PeerError(GossamerError, ConnectionError):
+    """Another node failed, fell silent, or does something else than this one."""
+
+
+class DiskError(GossamerError, OSError):
+    """A file or a directory could not be read or written."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that does not exist, with the nearest one that does.
 
     >>> str(unknown("topology", "ring-graph", ["ring", "star"]))
@@ -22,7 +34,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> GossamerError:
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return GossamerError(f"There is no {kind} '{name}'{hint} Known: {', '.join(names)}.")
+    return InputError(f"There is no {kind} '{name}'{hint} Known: {', '.join(names)}.")
 
 
 def describe(error: BaseException) -> str:

@@ -17,14 +17,14 @@ from typing import Any
 
 from PIL import Image
 
+from gossamer._common.files import replacing, write_text
 from gossamer.experiments.grid import read_grid
-from gossamer.experiments.only import part_of
+from gossamer.experiments.grid_filter import part_of
 from gossamer.experiments.paper import recipes
 from gossamer.experiments.paper.measurement import measure
 from gossamer.experiments.paper.plan import Plan, Planned, plan
 from gossamer.experiments.paper.recipes import Recipe, Scale
 from gossamer.experiments.store import StoredRun
-from gossamer.files import replacing, write_text
 from gossamer.report import write_figures
 
 HERE = Path(__file__).parent

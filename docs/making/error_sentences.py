@@ -9,7 +9,7 @@ import gossamer as gs
 from gossamer.data import catalog, locate
 from gossamer.network.agreement import check_same
 from gossamer.network.waiting import Waiting
-from gossamer.optim.processes import find_group
+from gossamer.optim.process_group import find_group
 
 
 def _not_initialized() -> None:
@@ -51,7 +51,7 @@ def _not_on_this_machine() -> None:
     try:
         # The sentence names the reader's own cache, whoever makes this page.
         message = str(locate.missing(catalog.CIFAR_10, None)).replace(str(locate.cache_dir()), "~/.cache/gossamer")
-        raise gs.GossamerError(message.split(" (")[0])
+        raise gs.InputError(message.split(" (")[0])
     finally:
         del os.environ["XDG_CACHE_HOME"]
         if cache is not None:

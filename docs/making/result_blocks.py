@@ -6,7 +6,7 @@ from typing import Any
 
 from method_blocks import table
 
-from gossamer.words import mean_std, word
+from gossamer._common.formatting import mean_std, word
 
 RESULTS = Path(__file__).parents[2] / "results"
 NOT_RUN = "not run"

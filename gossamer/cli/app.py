@@ -10,7 +10,7 @@ from gossamer.cli.export import export
 from gossamer.cli.paper import paper
 from gossamer.cli.report import report
 from gossamer.cli.run import run
-from gossamer.cli.show_things import show
+from gossamer.cli.show import show
 from gossamer.cli.sweep import sweep
 from gossamer.cli.synthetic import synthetic
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gossamer.cli.flags import GivenToAll, Load, SharedSettings, numbers, specs
 from gossamer.cli.whole import Whole
+from gossamer.errors import InputError
 
 PAPER_METHODS = "dsgd,dsgdm,gradient-tracking,qg-dsgdm,decentlam,momentum-tracking"
 
@@ -53,10 +54,9 @@ def compare(
         Print JSON instead of a table.
     """
     from gossamer.cli.live import live_table
+    from gossamer.cli.output import print_json
     from gossamer.cli.ranking import print_ranking
-    from gossamer.cli.show import print_json
     from gossamer.cli.sweep_progress import finished_lines
-    from gossamer.errors import GossamerError
     from gossamer.experiments.grid import Grid, read_grid
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import ranked, select
@@ -65,10 +65,10 @@ def compare(
     from gossamer.report import check_report, write_report
 
     if "method" in settings.given:
-        raise GossamerError("compare takes several methods: write --methods, with commas, instead of --method.")
+        raise InputError("compare takes several methods: write --methods, with commas, instead of --method.")
     for one, several in (("seed", seeds), ("lr", lrs)):
         if several and one in settings.given:
-            raise GossamerError(f"--{one} and --{one}s say the same thing twice; give one of them.")
+            raise InputError(f"--{one} and --{one}s say the same thing twice; give one of them.")
     load_python(load)
     axes = {**settings.flags, "method": specs(methods)}
     if seeds:
@@ -91,7 +91,7 @@ def compare(
         )
     runs = runs_of(grid.experiments, place)
     if not any(run.rows for run in runs):
-        raise GossamerError(next(iter(outcome.reasons.values()), f"None of the runs in {place} can be read."))
+        raise InputError(next(iter(outcome.reasons.values()), f"None of the runs in {place} can be read."))
     write_report(runs, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
     cells = select(runs)
     if json:

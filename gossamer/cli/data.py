@@ -18,9 +18,9 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.show import print_json, print_table
+    from gossamer._common.formatting import size
+    from gossamer.cli.output import print_json, print_table
     from gossamer.data import status
-    from gossamer.words import size
 
     rows = status(data_dir)
     if json:

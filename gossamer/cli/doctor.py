@@ -34,7 +34,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
 
     import torch
 
-    from gossamer.cli.show import print_json, print_table
+    from gossamer.cli.output import print_json, print_table
     from gossamer.data import status
     from gossamer.experiments.environment import environment
     from gossamer.testing.self_check import self_check

@@ -4,10 +4,10 @@ import sys
 import time
 from collections.abc import Callable
 
+from gossamer._common.formatting import NONE, duration, percent, word
+from gossamer._common.metrics import Row
 from gossamer.cli.sweep_progress import PATIENCE
 from gossamer.experiments.experiment import Experiment
-from gossamer.rows import Row
-from gossamer.words import NONE, duration, percent, word
 
 
 def evaluation_lines(experiment: Experiment) -> Callable[[Row], None]:

@@ -24,8 +24,8 @@ def export(
     curves
         One line per evaluation of every run instead.
     """
+    from gossamer._common.files import check_writable
     from gossamer.experiments.export import check_format, curve_rows, run_rows, write_table
-    from gossamer.files import check_writable
 
     check_format(output)
     check_writable(output)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 
 
@@ -27,7 +27,7 @@ class Given(Experiment):
         if "epochs" not in self.given:
             return self.given
         if self.given.get("rounds"):
-            raise GossamerError("--rounds and --epochs both say how long to train; give one of them.")
+            raise InputError("--rounds and --epochs both say how long to train; give one of them.")
         return {**self.given, "rounds": 0}
 
 
@@ -49,7 +49,7 @@ Load = Annotated[tuple[Path, ...], Parameter(name="--load", negative=())]
 
 
 Only = Annotated[tuple[str, ...], Parameter(name="--only", negative=(), consume_multiple=True)]
-"""A part of the experiments: key=value words, see `gossamer.experiments.only`."""
+"""A part of the experiments: key=value words, see `gossamer.experiments.grid_filter`."""
 
 
 def words(text: str) -> list[str]:
@@ -78,4 +78,4 @@ def numbers(name: str, text: str, kind: type[int] | type[float] = float) -> list
         return [kind(word) for word in words(text)]
     except ValueError:
         wanted = "whole numbers" if kind is int else "numbers"
-        raise GossamerError(f"{name} must be {wanted} separated by commas, not '{text}'.") from None
+        raise InputError(f"{name} must be {wanted} separated by commas, not '{text}'.") from None

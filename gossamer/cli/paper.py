@@ -12,6 +12,7 @@ from cyclopts import App
 
 from gossamer.cli.flags import Only
 from gossamer.cli.whole import Whole
+from gossamer.errors import InputError
 
 if TYPE_CHECKING:
     from gossamer.experiments.paper.plan import Plan
@@ -34,7 +35,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.show import print_json, print_table
+    from gossamer.cli.output import print_json, print_table
     from gossamer.data import status
     from gossamer.experiments.paper import recipes
 
@@ -151,7 +152,7 @@ def _plan(
     item: str, scale: "Scale", only: Sequence[str], lrs: str, seeds: str, data_dir: Path | None, need_data: bool
 ) -> "Plan":
     from gossamer.cli.flags import numbers
-    from gossamer.experiments.only import part_of, wanted
+    from gossamer.experiments.grid_filter import part_of, wanted
     from gossamer.experiments.paper import plan, recipes
 
     grid = recipes.read(item, scale, lrs=numbers("lrs", lrs, float), seeds=numbers("seeds", seeds, int))
@@ -168,9 +169,9 @@ def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
 
 def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
     """Make the runs that are left; how many failed."""
+    from gossamer._common.files import check_writable
     from gossamer.cli.sweep_progress import sweep_progress
     from gossamer.experiments.sweep import run_sweep
-    from gossamer.files import check_writable
     from gossamer.report import check_report
 
     check_report(out / "report.html")
@@ -183,8 +184,7 @@ def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None,
 
 def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: Path, as_json: bool) -> None:
     """Measure, write report and measured.json, print."""
-    from gossamer.cli.show import print_json
-    from gossamer.errors import GossamerError
+    from gossamer.cli.output import print_json
     from gossamer.experiments.environment import environment
     from gossamer.experiments.paper.measurement import measure
     from gossamer.experiments.store import runs_of, write_json
@@ -193,7 +193,7 @@ def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: P
     stored = runs_of(plan.experiments, runs)
     if not any(run.rows for run in stored):
         reasons = [str(run.outcome["reason"]) for run in stored if run.outcome and "reason" in run.outcome]
-        raise GossamerError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
+        raise InputError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
     found = measure(recipe, plan, stored)
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
     # The command that makes these runs: --existing would make none.
@@ -238,7 +238,7 @@ def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
 
 
 def _print_panel(panel: "Panel") -> None:
-    from gossamer.cli.show import print_table
+    from gossamer.cli.output import print_table
 
     print(panel.title)
     print_table(HEAD, [_row(line) for line in panel.lines])
@@ -246,7 +246,7 @@ def _print_panel(panel: "Panel") -> None:
 
 
 def _row(line: "Line") -> list[str]:
-    from gossamer.words import mean_std
+    from gossamer._common.formatting import mean_std
 
     measured = "diverged" if line.diverged else mean_std(line.mean, line.std)
     return [
@@ -260,7 +260,7 @@ def _row(line: "Line") -> list[str]:
 
 
 def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
-    from gossamer.cli.show import print_json, print_table
+    from gossamer.cli.output import print_json, print_table
     from gossamer.experiments.store import StoredRun
 
     found = [(e, StoredRun(runs / e.id).status_in_plan) for e in plan.experiments]
@@ -278,7 +278,7 @@ def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
 
 def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
     """The same code as `gossamer synthetic`, with the recipe's settings."""
-    from gossamer.cli.show import print_json
+    from gossamer.cli.output import print_json
     from gossamer.cli.synthetic import synthetic
     from gossamer.experiments.paper import recipes
 
@@ -300,11 +300,10 @@ def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
 
 
 def _refuse(options: dict[str, Any]) -> None:
-    from gossamer.errors import GossamerError
 
     given = [name for name, value in options.items() if value]
     if given:
-        raise GossamerError(
+        raise InputError(
             f"The synthetic experiment trains nothing, so {given[0]} means nothing to it; gossamer synthetic has "
             "options for everything that it can vary."
         )

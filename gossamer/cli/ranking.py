@@ -3,8 +3,8 @@
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from gossamer.cli.show import print_table
-from gossamer.words import NONE, mean_std, percent, word
+from gossamer._common.formatting import NONE, mean_std, percent, word
+from gossamer.cli.output import print_table
 
 if TYPE_CHECKING:
     from gossamer.experiments.selection import Cell

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from gossamer.errors import InputError
+
 
 def report(
     *runs: Path,
@@ -30,13 +32,12 @@ def report(
     title
         The title of the page.
     """
-    from gossamer.errors import GossamerError
     from gossamer.experiments.store import find_runs
     from gossamer.report import check_report, write_figures, write_report, write_tables
     from gossamer.report.figures import check_matplotlib
 
     if not runs:
-        raise GossamerError("There is nothing to report on; give directories of runs, as in: gossamer report runs/.")
+        raise InputError("There is nothing to report on; give directories of runs, as in: gossamer report runs/.")
     found = find_runs(*runs)
     check_report(out)
     if figures is not None:

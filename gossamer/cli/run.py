@@ -49,10 +49,10 @@ def run(
         Print JSON instead of a table.
     """
     from gossamer.cli.evaluation_lines import evaluation_lines
-    from gossamer.cli.show import print_run
-    from gossamer.experiments.claims import alone
+    from gossamer.cli.output import print_run
     from gossamer.experiments.experiment import Experiment
     from gossamer.experiments.grid import read_experiment
+    from gossamer.experiments.locks import alone
     from gossamer.experiments.loggers import check_loggers, logging_to
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.training import Execution, train
@@ -67,7 +67,7 @@ def run(
         lines = [evaluation_lines(experiment)] if real or not sys.stderr.isatty() else []
         execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=[*loggers, *lines])
         if real:
-            from gossamer.experiments.processes import train_here
+            from gossamer.experiments.real_nodes import train_here
 
             finished = train_here(experiment, directory, execution)
         else:

@@ -1,97 +1,223 @@
-"""What commands print."""
+"""`gossamer show`: a graph, a partition, a method or a run, in words and in a drawing."""
 
-import json
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from cyclopts import App
 
-from gossamer.words import NONE, percent
+from gossamer.cli.flags import Load
+from gossamer.cli.whole import Whole
+from gossamer.errors import GossamerError, InputError
 
 if TYPE_CHECKING:
+    from gossamer.methods import Method
+
+show = App(name="show", help="Look at a graph, a partition, a method or a run. Example: gossamer show topology ring")
+
+
+@show.command
+def topology(
+    spec: str,
+    *,
+    nodes: Whole = 8,
+    weights: str = "metropolis",
+    seed: Whole = 0,
+    plot: Path | None = None,
+    json: bool = False,
+) -> None:
+    """A graph: its size, how fast it mixes, and which methods can use it.
+
+    Example: gossamer show topology random-regular:degree=4 --nodes 16 --plot graph.png
+
+    Parameters
+    ----------
+    spec
+        The graph: ring, hypercube, random-regular:degree=4, one-peer-exponential, file:graph.txt, ...
+    nodes
+        Number of nodes.
+    weights
+        Mixing weights: metropolis, uniform, lazy or fastest.
+    seed
+        Seed of random graphs.
+    plot
+        File for a drawing: .png, .svg or .pdf.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer import methods
+    from gossamer import topology as graphs
+    from gossamer.cli.output import print_json, print_table
+
+    named = spec.startswith(("file:", "matrix:"))
+    graph = graphs.get(spec, None if named else nodes, weights=weights, seed=seed)
+    refusals = {}
+    for name in methods.BUILT_IN:
+        try:
+            methods.get(name).check(graph)
+        except GossamerError as error:
+            refusals[name] = str(error)
+    facts = {
+        "nodes": graph.n,
+        "degree": graph.degree,
+        "diameter": graph.diameter,
+        "period": graph.period,
+        "p": graph.p,
+        "spectral gap": graph.spectral_gap,
+    }
+    if plot:
+        from gossamer.report.drawings import draw_topology
+
+        draw_topology(graph, plot)
+    if json:
+        edges = graph.graph.edges.tolist()
+        print_json({"name": graph.name, **facts, "edges": edges, "refused": refusals, "plot": plot and str(plot)})
+        return
+    print_table([graph.name, ""], [[k, f"{v:.4g}"] for k, v in facts.items()])
+    print(f"methods: {', '.join(m for m in methods.BUILT_IN if m not in refusals)}")
+    for sentence in refusals.values():
+        print(f"not: {sentence}")
+    if plot:
+        print(f"drawing: {plot}")
+
+
+@show.command
+def partition(
+    spec: str,
+    *,
+    dataset: str = "digits",
+    nodes: Whole = 8,
+    seed: Whole = 0,
+    data_dir: Path | None = None,
+    plot: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Who holds how many samples of which class, and how different the nodes are.
+
+    Example: gossamer show partition dirichlet:alpha=0.1 --dataset fashion-mnist --plot partition.png
+
+    Parameters
+    ----------
+    spec
+        The partition: iid, k-class:k=4, dirichlet:alpha=0.1, shards:per_node=2.
+    dataset
+        digits, fashion-mnist, cifar-10, svhn or mnist.
+    nodes
+        Number of nodes.
+    seed
+        Seed of the draw.
+    data_dir
+        Directory to look for datasets in first.
+    plot
+        File for stacked bars: .png, .svg or .pdf.
+    json
+        Print JSON instead of a table.
+    """
+    from gossamer.cli.output import print_json
+    from gossamer.data import load
+    from gossamer.data import partition as partitions
+
+    data = load(dataset, data_dir)
+    split = data.split(partitions.get(spec, nodes, seed)).partition
+    if plot:
+        split.plot(plot, data.classes)
+    if json:
+        distances = split.label_distances.tolist()
+        counts = split.label_counts.tolist()
+        print_json({"recipe": split.recipe, "classes": data.classes, "counts": counts, "label_distances": distances})
+        return
+    print(split)
+    if plot:
+        print(f"drawing: {plot}")
+
+
+@show.command
+def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
+    """A method: its formula, what it needs, costs and promises. Without a name: all of them.
+
+    Example: gossamer show method momentum-tracking
+
+    Parameters
+    ----------
+    name
+        The method.
+    load
+        Python file that defines methods of your own; may be repeated.
+    json
+        Print JSON instead of text.
+    """
+    from gossamer import methods
+    from gossamer.cli.output import print_json, print_table
+    from gossamer.experiments.own_methods import load_python, loaded_names
+
+    load_python(load)
+    chosen = [methods.find(n) for n in ([name] if name else [*methods.BUILT_IN, *loaded_names(load)])]
+    rows = [[m.name, m.facts.title, str(m.facts.sends), str(m.facts.needs), m.facts.citation] for m in chosen]
+    head = ["name", "title", "sends", "needs", "citation"]
+    if json:
+        found = zip(chosen, rows, strict=True)
+        print_json([{**dict(zip(head, row, strict=True)), "promises": _promises(m)} for m, row in found])
+    elif name:
+        if text := _in_words(chosen[0]):
+            print(text, end="\n\n")
+        print_table(["", ""], [list(pair) for pair in zip(head, rows[0], strict=True)], figures=False)
+        promises = _promises(chosen[0])
+        print("\npromises:" if promises else "\npromises: none")
+        for promise in promises:
+            print(f"  {promise}")
+    else:
+        print_table(head[:-1], [row[:-1] for row in rows], figures=False)
+
+
+PROMISES = {
+    "exact": "exact: with full gradients every node reaches the common optimum, however different the nodes are",
+    "exact_on_schedules": "exact on schedules: the same on graphs that change over time",
+    "preserves_mean": "mean follows SGD: the mean of x over the nodes moves as SGD with momentum on the mean gradient",
+    "equals_sgd_alone": "equals SGD alone: one node, or identical ones, follow torch.optim.SGD",
+    "tracks": "tracks: the correction has mean zero over the nodes in every round",
+    "overlaps": "overlaps: its message travels during the next gradient",
+}
+"""The promises that `Facts` can declare."""
+
+
+def _promises(method: "type[Method]") -> list[str]:
+    return [sentence for key, sentence in PROMISES.items() if getattr(method.facts, key)]
+
+
+def _in_words(method: "type[Method]") -> str:
+    """The docstring without its paragraphs of examples, which are for readers of the code."""
+    text = inspect.cleandoc(method.__doc__ or "")
+    if text.startswith(f"{method.__name__}("):  # what dataclass writes where there is none
+        return ""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(p for p in paragraphs if not p.lstrip().startswith(">>>"))
+
+
+@show.command
+def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> None:
+    """A run: what it was, how it ended, its last figures.
+
+    Example: gossamer show run runs/3ab16528be66933b --plot curve.png
+
+    Parameters
+    ----------
+    directory
+        The directory of the run.
+    plot
+        File for its learning curve: .png, .svg or .pdf.
+    json
+        Print JSON: everything, the figures of all evaluations included.
+    """
+    from gossamer.cli.output import print_run
     from gossamer.experiments.store import StoredRun
 
+    if not (directory / "run.json").exists():
+        raise InputError(f"{directory} is not a run: it holds no run.json; give the directory of one run.")
+    found = StoredRun(directory)
+    if plot:
+        from gossamer.report.drawings import draw_curve
 
-def print_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", figures: bool = True, text: int = 1
-) -> None:
-    """A table whose first `text` columns are text and whose others are figures, or text too."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for k, title in enumerate(head):
-        # As Text: a name such as "Sign [ours]" is no markup.
-        table.add_column(Text(title), justify="left" if k < text or not figures else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
-    if not sys.stdout.isatty():
-        # Other programs read this: nothing is cut off.
-        console.width = max(120, Console(width=1_000_000).measure(table).maximum)
-    console.print(table)
-    if caption:
-        # Not as the table's own caption, which is broken to the table's width and filled with blanks.
-        console.print(caption, style="table.caption", markup=False, highlight=False)
-
-
-def print_json(value: Any) -> None:
-    """JSON for other programs."""
-    from gossamer.files import without_infinities
-
-    print(json.dumps(without_infinities(value), indent=1))
-
-
-def print_run(run: "StoredRun", as_json: bool = False) -> None:
-    """What a run was, how it ended and its last figures."""
-    if as_json:
-        about = {key: run.about.get(key) for key in ("id", "label", "network", "experiment")}
-        outcome = run.outcome or {"status": run.status}
-        print_json({**about, "directory": str(run.directory), "outcome": outcome, "rows": run.rows})
-        return
-    e = run.experiment
-    network = run.about.get("network", "simulated")
-    length = f"{e.rounds} rounds" if e.rounds else f"{e.epochs:g} epochs"
-    print(
-        f"{run.label} on {e.dataset}, {e.nodes} nodes ({network}), {e.partition}, {e.topology}, "
-        f"step size {e.lr:g}, {length}, seed {e.seed}: {run.status}"
-    )
-    if run.outcome and "reason" in run.outcome:
-        print(run.outcome["reason"])
-    if run.rows:
-        shown = [f"{percent(run.rows[-1][key])} %" for key in _PERCENTAGES if key in run.rows[-1]]
-        titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
-        _print_figures(["round", *titles, "consensus distance"], _figures(run.rows[-1], shown))
-    print(f"run: {run.directory}")
-
-
-_PERCENTAGES = {
-    "accuracy": "accuracy",
-    "accuracy_min": "worst node",
-    "accuracy_max": "best node",
-    "averaged_accuracy": "averaged model",
-    "validation_accuracy": "validation",
-}
-
-
-def _print_figures(head: list[str], figures: list[str]) -> None:
-    """One row of figures: on a terminal that is too narrow with heads of several lines, or else a line for each."""
-    broken = [title.replace(" ", "\n") for title in head]
-    if not sys.stdout.isatty() or _width(head, figures) <= Console().width:
-        print_table(head, [figures])
-    elif _width(broken, figures) <= Console().width:
-        print_table(broken, [figures])
-    else:
-        (title, figure), *others = zip(head, figures, strict=True)
-        print_table([title, figure], others)
-
-
-def _width(head: list[str], figures: list[str]) -> int:
-    """The columns of the terminal that `print_table` needs, with two blanks between its own."""
-    columns = [max(map(len, [*title.split("\n"), figure])) for title, figure in zip(head, figures, strict=True)]
-    return sum(columns) + 2 * (len(columns) - 1)
-
-
-def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
-    distance = row.get("consensus_distance")
-    return [str(row["round"]), *percentages, NONE if distance is None else f"{distance:.2g}"]
+        draw_curve(found, plot)
+    print_run(found, json)
+    if plot and not json:
+        print(f"drawing: {plot}")

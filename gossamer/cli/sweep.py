@@ -76,7 +76,7 @@ def sweep(
     """
     from gossamer.cli.sweep_progress import sweep_progress
     from gossamer.experiments.grid import read_grid
-    from gossamer.experiments.only import part_of, wanted
+    from gossamer.experiments.grid_filter import part_of, wanted
     from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import select
     from gossamer.experiments.store import runs_of
@@ -116,10 +116,10 @@ def sweep(
 
 
 def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
+    from gossamer._common.formatting import word
+    from gossamer.cli.output import print_json, print_table
     from gossamer.cli.ranking import differing
-    from gossamer.cli.show import print_json, print_table
     from gossamer.experiments.store import StoredRun
-    from gossamer.words import word
 
     states = [StoredRun(directory / e.id).status_in_plan for e in grid.experiments]
     if as_json:
@@ -139,8 +139,8 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
 def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json: bool) -> None:
     import dataclasses
 
+    from gossamer.cli.output import print_json
     from gossamer.cli.ranking import print_ranking
-    from gossamer.cli.show import print_json
 
     if as_json:
         values = {**dataclasses.asdict(outcome), "directory": str(directory)}

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer._common.formatting import duration, percent, word
+from gossamer._common.progress import progress_bar
 from gossamer.cli.ranking import differing
 from gossamer.experiments.experiment import Experiment
-from gossamer.progress import progress_bar
-from gossamer.words import duration, percent, word
 
 if TYPE_CHECKING:
     from gossamer.experiments.store import StoredRun
@@ -34,8 +34,8 @@ def sweep_progress(title: str, experiments: Sequence[Experiment], directory: Pat
 
 def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Progress:
     """The lines alone; nothing on a terminal."""
+    from gossamer.experiments.job import is_settled
     from gossamer.experiments.store import StoredRun
-    from gossamer.experiments.work import is_settled
 
     if sys.stderr.isatty():
         return lambda fraction, text: None

@@ -64,9 +64,9 @@ def synthetic(
     """
     import torch
 
-    from gossamer.cli.show import print_table
+    from gossamer._common.progress import progress_bar
+    from gossamer.cli.output import print_table
     from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
-    from gossamer.progress import progress_bar
     from gossamer.report.synthetic import check_report, explain, table_rows, write_json, write_report
 
     config = SyntheticConfig(

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from gossamer.arguments import whole_number
+from gossamer._common.checks import whole_number
 from gossamer.data.erasing import Erasing
 from gossamer.data.normalization import Normalization
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if whole_number(self.padding, "the padding of an augmentation", least=None) < 0:
-            raise GossamerError(f"An augmentation pads with 0 or more pixels, not {self.padding}.")
+            raise InputError(f"An augmentation pads with 0 or more pixels, not {self.padding}.")
 
     @property
     def draws(self) -> int:
@@ -54,7 +54,7 @@ class Augmentation:
         if not self.padding and not self.flip:
             return images
         if images.dim() != 4:
-            raise GossamerError(
+            raise InputError(
                 "Cropping and flipping need images of shape [batch, channels, height, width], not "
                 f"{list(images.shape)}: train on these inputs without augmentation."
             )

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.arguments import whole_number
-from gossamer.errors import GossamerError
+from gossamer._common.checks import whole_number
+from gossamer.errors import InputError
 
 
 class NodeBatches:
@@ -32,13 +32,11 @@ class NodeBatches:
 
     def __init__(self, indices: Sequence[Tensor], batch_size: int, seed: int = 0) -> None:
         if whole_number(seed, "the seed", least=None) < 0:
-            raise GossamerError(f"A seed is a number 0 or above, not {seed}.")
+            raise InputError(f"A seed is a number 0 or above, not {seed}.")
         empty = [node for node, own in enumerate(indices) if len(own) == 0]
         if empty or not indices:
             what = f"node {empty[0]} holds no samples" if empty else "there are no nodes"
-            raise GossamerError(
-                f"Batches cannot be drawn because {what}: choose a partition that leaves no node empty."
-            )
+            raise InputError(f"Batches cannot be drawn because {what}: choose a partition that leaves no node empty.")
         self.batch_size = batch_size
         self.sizes = [len(own) for own in indices]
         self.equal_sizes = len(set(self.sizes)) == 1
@@ -104,7 +102,7 @@ class NodeBatches:
             )
         )
         if not same:
-            raise GossamerError(
+            raise InputError(
                 "The saved batch order belongs to another partition of the data: resume with the dataset, the "
                 "partition and its seed that the run was started with."
             )
@@ -113,7 +111,7 @@ class NodeBatches:
 def rounds_per_epoch(sizes: Sequence[int], batch_size: int) -> int:
     """ceil(mean number of samples of a node / batch size)."""
     if whole_number(batch_size, "the batch size", least=None) < 1:
-        raise GossamerError(f"A batch holds at least one sample, not {batch_size}.")
+        raise InputError(f"A batch holds at least one sample, not {batch_size}.")
     return -(-sum(sizes) // (len(sizes) * batch_size))
 
 

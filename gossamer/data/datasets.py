@@ -12,7 +12,7 @@ from torch import Tensor
 from gossamer.data.augment import Augmentation
 from gossamer.data.normalization import Normalization
 from gossamer.data.partition import Recipe
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 if TYPE_CHECKING:
     from gossamer.data.split import NodeData
@@ -44,12 +44,12 @@ class Dataset:
         _check_part("training", self.train_inputs, self.train_targets, self.classes)
         _check_part("test", self.test_inputs, self.test_targets, self.classes)
         if len(self.train_targets) == 0:
-            raise GossamerError(f"The dataset '{self.name}' has no training samples; give at least one.")
+            raise InputError(f"The dataset '{self.name}' has no training samples; give at least one.")
         if (
             self.train_inputs.shape[1:] != self.test_inputs.shape[1:]
             or self.train_inputs.dtype != self.test_inputs.dtype
         ):
-            raise GossamerError(
+            raise InputError(
                 f"Training samples are {_form(self.train_inputs)} and test samples {_form(self.test_inputs)}; "
                 "one model cannot take both, give them the same shape and dtype."
             )
@@ -84,7 +84,7 @@ class Dataset:
         from gossamer.data.split import NodeData
 
         if not isinstance(recipe, Recipe):
-            raise GossamerError(
+            raise InputError(
                 f"A dataset is split by a recipe that knows its number of nodes, not by {_briefly(recipe)}; write "
                 "partition.iid(nodes=8), partition.get('k-class:k=4', nodes=8) or, for lists of samples of your own, "
                 "partition.from_lists(lists)."
@@ -128,7 +128,7 @@ class Dataset:
             test_targets = train_targets[:0]
         else:
             if not isinstance(test, tuple | list) or len(test) != 2:
-                raise GossamerError("test must be a pair (inputs, targets), or None for no test samples.")
+                raise InputError("test must be a pair (inputs, targets), or None for no test samples.")
             test_inputs, test_targets = _inputs(test[0], "test inputs"), _targets(test[1], "test targets")
         if classes is None:
             classes = int(torch.cat([train_targets, test_targets]).max()) + 1 if len(train_targets) else 0
@@ -152,13 +152,13 @@ def _tensor(values: Any, what: str) -> Tensor:
     try:
         return torch.tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise GossamerError(f"The {what} cannot be made a tensor ({error}); give a tensor or an array.") from error
+        raise InputError(f"The {what} cannot be made a tensor ({error}); give a tensor or an array.") from error
 
 
 def _inputs(values: Any, what: str) -> Tensor:
     inputs = _tensor(values, what)
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        raise GossamerError(f"The {what} contain NaN or infinite values; no training survives them, remove them first.")
+        raise InputError(f"The {what} contain NaN or infinite values; no training survives them, remove them first.")
     return inputs
 
 
@@ -167,7 +167,7 @@ def _targets(values: Any, what: str) -> Tensor:
     if targets.numel() == 0:
         return targets.long().reshape(0)
     if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool or targets.dim() != 1:
-        raise GossamerError(
+        raise InputError(
             f"The {what} must be class numbers 0, 1, 2, ..., one integer per sample [n], because partitions and "
             f"training are by class; these are {targets.dtype} {list(targets.shape)}: number the classes first."
         )
@@ -176,15 +176,13 @@ def _targets(values: Any, what: str) -> Tensor:
 
 def _check_part(part: str, inputs: Tensor, targets: Tensor, classes: tuple[str, ...]) -> None:
     if targets.dtype != torch.int64 or targets.dim() != 1:
-        raise GossamerError(f"The {part} targets must be int64 [n]; got {targets.dtype} {list(targets.shape)}.")
+        raise InputError(f"The {part} targets must be int64 [n]; got {targets.dtype} {list(targets.shape)}.")
     if inputs.dim() == 0:
-        raise GossamerError(f"The {part} inputs are a single number; give one row per sample, [n, ...].")
+        raise InputError(f"The {part} inputs are a single number; give one row per sample, [n, ...].")
     if len(inputs) != len(targets):
-        raise GossamerError(
-            f"There are {len(inputs):,} {part} inputs and {len(targets):,} {part} targets; give one each."
-        )
+        raise InputError(f"There are {len(inputs):,} {part} inputs and {len(targets):,} {part} targets; give one each.")
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < len(classes)):
-        raise GossamerError(
+        raise InputError(
             f"The {part} targets run from {int(targets.min())} to {int(targets.max())}, but {len(classes)} classes "
             f"are numbered 0 to {len(classes) - 1}; renumber the targets or state more classes."
         )

@@ -24,7 +24,7 @@ from rich.progress import (
 
 from gossamer._version import __version__
 from gossamer.data.checksums import file_has
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 OnProgress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes received so far and the bytes in total (None while unknown)."""
@@ -78,7 +78,7 @@ def fetch(
         if part.exists()
         else ""
     )
-    raise GossamerError(f"Cannot download {target.name} ({trouble}){kept}. Check the connection and try again.")
+    raise InputError(f"Cannot download {target.name} ({trouble}){kept}. Check the connection and try again.")
 
 
 def _receive(address: str, part: Path, on_progress: Callable[[int, int | None], None], timeout: float) -> None:

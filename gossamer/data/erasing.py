@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.arguments import is_finite_number
-from gossamer.errors import GossamerError
+from gossamer._common.checks import is_finite_number
+from gossamer.errors import InputError
 
 ATTEMPTS = 10
 
@@ -33,21 +33,19 @@ class Erasing:
 
     def __post_init__(self) -> None:
         if not is_finite_number(self.p) or not 0 <= self.p <= 1:
-            raise GossamerError(f"Erasing happens with a probability p in [0, 1], not {self.p!r}.")
+            raise InputError(f"Erasing happens with a probability p in [0, 1], not {self.p!r}.")
         for name, pair in (("scale", self.scale), ("ratio", self.ratio)):
             if not isinstance(pair, Sequence) or len(pair) != 2 or not all(map(is_finite_number, pair)):
-                raise GossamerError(f"Erasing needs two numbers as {name}, the least and the most, not {pair!r}.")
+                raise InputError(f"Erasing needs two numbers as {name}, the least and the most, not {pair!r}.")
         if not 0 <= self.scale[0] <= self.scale[1] <= 1:
-            raise GossamerError(
-                f"Erasing needs 0 <= scale[0] <= scale[1] <= 1 (shares of the image), not {self.scale}."
-            )
+            raise InputError(f"Erasing needs 0 <= scale[0] <= scale[1] <= 1 (shares of the image), not {self.scale}.")
         if not 0 < self.ratio[0] <= self.ratio[1] < math.inf:
-            raise GossamerError(f"Erasing needs 0 < ratio[0] <= ratio[1] (height / width), not {self.ratio}.")
+            raise InputError(f"Erasing needs 0 < ratio[0] <= ratio[1] (height / width), not {self.ratio}.")
 
     def __call__(self, images: Tensor, uniform: Tensor) -> Tensor:
         """Erase in place in `images` [B, C, H, W], driven by `uniform` [B, draws] in [0, 1)."""
         if images.dim() != 4:
-            raise GossamerError(
+            raise InputError(
                 f"Erasing needs images of shape [batch, channels, height, width], not {list(images.shape)}: "
                 "train on these inputs without erasing."
             )

@@ -10,7 +10,7 @@ from gossamer.data.checksums import file_has
 from gossamer.data.datasets import Dataset
 from gossamer.data.download import OnProgress, fetch, only_one_process, progress_bar
 from gossamer.data.locate import Location, PathLike
-from gossamer.errors import GossamerError, unknown
+from gossamer.errors import GossamerError, InputError, unknown
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def load(name: str, data_dir: PathLike | None = None, verify: bool | None = None
     tensors = entry.decode(locate.read(location, checked, data_dir))
     for part in (tensors.train_inputs, tensors.test_inputs):
         if tuple(part.shape[1:]) != entry.sample_shape:
-            raise GossamerError(
+            raise InputError(
                 f"{location.folder} holds samples of shape {list(part.shape[1:])} where {name} has "
                 f"{list(entry.sample_shape)}; these are the files of another dataset."
             )
@@ -76,7 +76,7 @@ def get(name: str, data_dir: PathLike | None = None, on_progress: OnProgress | N
                 if not (target.exists() and file_has(file.checksum, target)):
                     fetch(file.addresses, target, file.checksum, report)
     except OSError as error:
-        raise GossamerError(f"Cannot write {name} into {folder} ({error}); choose another data directory.") from error
+        raise InputError(f"Cannot write {name} into {folder} ({error}); choose another data directory.") from error
     return verify(name, data_dir)
 
 
@@ -109,7 +109,7 @@ def status(data_dir: PathLike | None = None) -> list[Status]:
 
 def _entry(name: object) -> Entry:
     if not isinstance(name, str):
-        raise GossamerError(
+        raise InputError(
             f"A dataset is found by its name, such as 'digits', not by an object of type {type(name).__name__}; make "
             "one of your own tensors with gossamer.data.Dataset.from_tensors(inputs, targets)."
         )

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from gossamer.data.catalog import CATALOG, Entry
 from gossamer.data.checksums import bytes_have
 from gossamer.data.readers import Content, damaged
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, InputError
 
 VARIABLE = "GOSSAMER_DATA"
 VERIFY = "GOSSAMER_VERIFY"
@@ -42,7 +42,7 @@ def cache_dir() -> Path:
 def given_dirs(data_dir: PathLike | None) -> list[Path]:
     """The directories the user named, by argument and by environment variable, the argument first."""
     if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
-        raise GossamerError(f"data_dir is the path of a directory, or None to leave it open, not {data_dir!r}.")
+        raise InputError(f"data_dir is the path of a directory, or None to leave it open, not {data_dir!r}.")
     named = (data_dir, os.environ.get(VARIABLE))
     return [Path(directory).expanduser() for directory in named if directory]
 
@@ -51,7 +51,7 @@ def wants_checksums() -> bool:
     """Whether files are checked where the program does not say: always, except with GOSSAMER_VERIFY=0."""
     value = os.environ.get(VERIFY) or "1"
     if value not in ("0", "1"):
-        raise GossamerError(
+        raise InputError(
             f"{VERIFY} is 0 (accept files with another checksum) or 1 (refuse them), not {value!r}; set one of them."
         )
     return value == "1"
@@ -97,15 +97,15 @@ def missing(entry: Entry, data_dir: PathLike | None) -> GossamerError:
     """The error for a dataset that is nowhere: what to run, where to put files by hand, what is incomplete."""
     message = f"The dataset {entry.name} is not on this machine; {remedy(entry, data_dir)}"
     if entry.packaged is not None:
-        return GossamerError(f"{message}.")
+        return InputError(f"{message}.")
     names = ", ".join(file.name for file in entry.published)
     folder = download_folder(entry, data_dir)
     message += f", or put {names} into {folder}, or set {VARIABLE} to the directory that has them."
     for tried in candidate_folders(entry, data_dir):
         if files := _files_in(tried, entry):
             lacking = ", ".join(name for name in entry.contents if name not in files)
-            return GossamerError(f"{message} ({tried} has only a part of it and lacks {lacking}.)")
-    return GossamerError(message)
+            return InputError(f"{message} ({tried} has only a part of it and lacks {lacking}.)")
+    return InputError(message)
 
 
 def _files_in(folder: Path, entry: Entry) -> dict[str, Path]:
@@ -165,10 +165,10 @@ def _refused(entry: Entry, name: str, data: bytes, where: str, data_dir: PathLik
     for other in CATALOG.values():
         official = other.contents.get(name)
         if official is not None and other is not entry and bytes_have(official, data):
-            return GossamerError(
+            return InputError(
                 f"{where} belongs to {other.name}, not to {entry.name}; keep them apart, in folders of these names."
             )
-    return GossamerError(
+    return InputError(
         f"{where} has not the checksum of the official {entry.name} file, so it is damaged or another version; "
         f"{remedy(entry, data_dir)} to have the official one, or accept this one with {VERIFY}=0 in the environment or "
         f"gossamer.data.load('{entry.name}', verify=False) in Python."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Normalization:
     def __post_init__(self) -> None:
         means, stds = _as_tuple(self.mean), _as_tuple(self.std)
         if not all(map(math.isfinite, means)):
-            raise GossamerError(f"A normalization's mean must be finite, not {self.mean}.")
+            raise InputError(f"A normalization's mean must be finite, not {self.mean}.")
         if not all(math.isfinite(s) and s > 0 for s in stds):
-            raise GossamerError(f"A normalization divides by std, so it must be positive and finite, not {self.std}.")
+            raise InputError(f"A normalization divides by std, so it must be positive and finite, not {self.std}.")
         if len(means) != len(stds) and 1 not in (len(means), len(stds)):
-            raise GossamerError(
+            raise InputError(
                 f"A normalization has {len(means)} means but {len(stds)} standard deviations: "
                 "give one number or one per channel for each."
             )
@@ -43,7 +43,7 @@ class Normalization:
         if self == Normalization():
             return inputs
         if not inputs.is_floating_point():
-            raise GossamerError(
+            raise InputError(
                 f"Inputs of type {inputs.dtype} cannot be normalized: use uint8 for pixels 0..255, a floating-point "
                 "type for other measurements, or no normalization for numbers that only name something."
             )
@@ -56,7 +56,7 @@ class Normalization:
             fresh.mul_(1.0 / (white * stds[0]))
             return fresh.sub_(means[0] / stds[0]) if means[0] else fresh
         if fresh.dim() < 2 or fresh.shape[1] != channels:
-            raise GossamerError(
+            raise InputError(
                 f"A normalization with {channels} channels cannot be applied to inputs of shape {tuple(fresh.shape)}, "
                 "whose dimension 1 must be the channels."
             )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, InputError
 
 Array = npt.NDArray[Any]
 
@@ -38,9 +38,7 @@ class Tensors(NamedTuple):
 
 def damaged(where: str, why: str) -> GossamerError:
     """The error for a file whose content does not fit its format."""
-    return GossamerError(
-        f"{where} cannot be read: {why}; the file is damaged or is not what its name says, replace it."
-    )
+    return InputError(f"{where} cannot be read: {why}; the file is damaged or is not what its name says, replace it.")
 
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -100,7 +98,7 @@ def read_mat(data: bytes, where: str) -> dict[str, Array]:
     name; cells, structures, text, sparse and complex variables are passed over.
     """
     if b"\x89HDF" in (data[:4], data[512:516]):
-        raise GossamerError(f"{where} is a MATLAB 7.3 (HDF5) file; save it again in MATLAB with the option -v7.")
+        raise InputError(f"{where} is a MATLAB 7.3 (HDF5) file; save it again in MATLAB with the option -v7.")
     order = {b"IM": "<", b"MI": ">"}.get(data[126:_MAT_HEADER])
     if order is None:
         raise damaged(where, "it has no MATLAB version 5 header")

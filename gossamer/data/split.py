@@ -11,7 +11,7 @@ from gossamer.data.augment import Pipeline
 from gossamer.data.batches import rounds_per_epoch
 from gossamer.data.datasets import Dataset
 from gossamer.data.partition import Partition
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,7 +86,7 @@ class NodeData:
             return torch.ones_like(sizes)
         if node_weight == "size":
             return sizes / sizes.mean()
-        raise GossamerError(f"node_weight is 'equal' or 'size', not {node_weight!r}.")
+        raise InputError(f"node_weight is 'equal' or 'size', not {node_weight!r}.")
 
     def __str__(self) -> str:
         return str(self.partition)

@@ -2,10 +2,10 @@
 
 from gossamer.engine.dissimilarity import gradient_dissimilarity
 from gossamer.engine.history import History
-from gossamer.engine.run import Run, simulate
+from gossamer.engine.minimize import Trajectory, minimize
+from gossamer.engine.simulate import Run, simulate
 from gossamer.engine.simulation import DivergenceError
 from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, StepSize, WarmUp
-from gossamer.engine.trajectory import Trajectory, minimize
 
 __all__ = [
     "Constant",

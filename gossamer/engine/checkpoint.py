@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from gossamer import checkpoint_files as files
+from gossamer._common import checkpoint_file as files
 
 KEPT = 2
 

@@ -1,7 +1,7 @@
 """The method and the graph of a run, given as objects or by name."""
 
 from gossamer import methods, topology
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.topology import Graph, Topology
 
@@ -20,11 +20,11 @@ def method_of(given: MethodChoice) -> Method:
         try:
             return given()
         except TypeError as error:
-            raise GossamerError(
+            raise InputError(
                 f"{given.__qualname__} cannot be made without arguments ({error}); give an instance of it."
             ) from None
     if not isinstance(given, Method):
-        raise GossamerError(
+        raise InputError(
             f"A method is a gossamer.Method or a name such as 'momentum-tracking', not {given!r}; "
             f"gossamer.methods.names() lists the names."
         )
@@ -40,11 +40,11 @@ def graph_of(given: Topology | str, nodes: int) -> Topology:
     if isinstance(given, str):
         return topology.get(given, nodes)
     if isinstance(given, Graph):
-        raise GossamerError(
+        raise InputError(
             "A Graph says who talks to whom but not with which weights; give gossamer.topology.on_graph('mine', graph)."
         )
     if not isinstance(given, Topology):
-        raise GossamerError(
+        raise InputError(
             f"The graph of a run is a gossamer.topology.Topology or a name such as 'ring', not {given!r}; "
             f"gossamer.topology.from_networkx, from_edges and from_matrix make one of your own."
         )

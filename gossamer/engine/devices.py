@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 def device_of(name: str | torch.device) -> torch.device:
@@ -11,11 +11,11 @@ def device_of(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        raise GossamerError(f"There is no device {name!r}; use cpu, cuda or mps.") from None
+        raise InputError(f"There is no device {name!r}; use cpu, cuda or mps.") from None
     if device.type not in ("cpu", "cuda", "mps"):
-        raise GossamerError(f"Gossamer does not run on the device {name!r}; use cpu, cuda or mps.")
+        raise InputError(f"Gossamer does not run on the device {name!r}; use cpu, cuda or mps.")
     if not _is_there(device):
-        raise GossamerError(f"The device '{name}' was asked for, but torch finds none here; use device='cpu'.")
+        raise InputError(f"The device '{name}' was asked for, but torch finds none here; use device='cpu'.")
     return device
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from gossamer.data import NodeData
 from gossamer.engine.evaluation import BATCH
-from gossamer.engine.flat import NodeModels
+from gossamer.engine.node_models import NodeModels
 from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.workers import Workers
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gossamer._common.metrics import Scores
 from gossamer.data.augment import Pipeline
 from gossamer.engine.chains import Chain
 from gossamer.engine.devices import precise
 from gossamer.engine.workers import Workers
-from gossamer.rows import Scores
 
 BATCH = 500
 

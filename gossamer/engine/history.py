@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError
-from gossamer.rows import Row
+from gossamer._common.metrics import Row
+from gossamer.errors import InputError
 
 
 class History:
@@ -54,12 +54,12 @@ class History:
     def last(self) -> Row:
         """The newest row."""
         if not self.rows:
-            raise GossamerError("Nothing has been evaluated yet, so there is no last row.")
+            raise InputError("Nothing has been evaluated yet, so there is no last row.")
         return self.rows[-1]
 
     def to_jsonl(self, path: Path | str) -> None:
         """Write one JSON object per line; what is no finite number becomes null, because JSON has no such thing."""
-        from gossamer.files import without_infinities, write_text
+        from gossamer._common.files import without_infinities, write_text
 
         write_text(Path(path), "".join(json.dumps(without_infinities(row)) + "\n" for row in self.rows))
 
@@ -68,5 +68,5 @@ class History:
         try:
             import pandas
         except ImportError:
-            raise GossamerError("A DataFrame needs pandas; run: pip install 'gossamer[data]'.") from None
+            raise InputError("A DataFrame needs pandas; run: pip install 'gossamer[data]'.") from None
         return pandas.DataFrame(self.rows)

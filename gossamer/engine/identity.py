@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.engine.flat import NodeModels
+from gossamer.engine.node_models import NodeModels
 from gossamer.engine.pace import Pace
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.step_sizes import Lr

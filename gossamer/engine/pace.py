@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gossamer.arguments import is_finite_number, whole_number
+from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.data import NodeData
 from gossamer.engine.step_sizes import Lr, step_size_of
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 EVALUATIONS = 10
 
@@ -46,15 +46,15 @@ def pace_of(
     """
     per_epoch = data.rounds_per_epoch(batch_size)
     if (epochs is None) == (rounds is None):
-        raise GossamerError("Say how long the run is: give either epochs or rounds.")
+        raise InputError("Say how long the run is: give either epochs or rounds.")
     if rounds is not None:
         total = whole_number(rounds, "the number of rounds", least=None)
     elif is_finite_number(epochs):
         total = round(epochs * per_epoch)
     else:
-        raise GossamerError(f"epochs is {epochs!r}, but a run lasts a finite number of epochs above 0.")
+        raise InputError(f"epochs is {epochs!r}, but a run lasts a finite number of epochs above 0.")
     if total < 1:
-        raise GossamerError(f"A run needs at least one round, but it has {total}.")
+        raise InputError(f"A run needs at least one round, but it has {total}.")
     between = -(-total // EVALUATIONS)
     if evaluate_every is not None:
         between = interval(evaluate_every, per_epoch, "evaluate_every")
@@ -64,5 +64,5 @@ def pace_of(
 def interval(epochs: float, per_epoch: int, name: str) -> int:
     """The rounds of so many epochs, at least one; `name` is the setting that an error quotes."""
     if not is_finite_number(epochs) or epochs <= 0:
-        raise GossamerError(f"{name} is a finite number of epochs above 0, not {epochs!r}.")
+        raise InputError(f"{name} is a finite number of epochs above 0, not {epochs!r}.")
     return max(1, round(epochs * per_epoch))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gossamer._common.metrics import Row, Scores, row_of
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.chains import (
     BATCH_LAST,
@@ -24,19 +25,18 @@ from gossamer.engine.chains import (
     read,
 )
 from gossamer.engine.evaluation import consensus_distance, evaluate, evaluate_chain
-from gossamer.engine.flat import NodeModels
 from gossamer.engine.history import History
 from gossamer.engine.meter import Meter
+from gossamer.engine.node_models import NodeModels
 from gossamer.engine.pooling import pool_before_relu
 from gossamer.engine.randomness import NodeGenerators
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.trial import draws_in_forward, refuse_single_samples
 from gossamer.engine.workers import Workers
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.methods.tracking import TrackingState
 from gossamer.network import SimulatedNetwork
-from gossamer.rows import Row, Scores, row_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -82,7 +82,7 @@ class Simulation:
         self, model: nn.Module, data: NodeData, method: Method, topology: Topology, settings: Settings, workers: Workers
     ) -> None:
         if topology.n != data.nodes:
-            raise GossamerError(
+            raise InputError(
                 f"The data is split among {data.nodes} nodes but the graph '{topology.name}' has {topology.n}; "
                 f"make them equal."
             )

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from gossamer.arguments import whole_number
+from gossamer._common.checks import whole_number
+from gossamer._common.threads import one_thread
 from gossamer.data import NodeData
 from gossamer.engine.hooks import hooked_parameter
-from gossamer.errors import GossamerError
-from gossamer.threads import one_thread
+from gossamer.errors import InputError
 
 ModelFactory = Callable[..., nn.Module]
 MOST_SEEDS = 2**62
@@ -25,18 +25,18 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
     copied: it may be in use elsewhere.
     """
     if whole_number(seed, "the seed", least=None) >= MOST_SEEDS:
-        raise GossamerError(f"The seed must be below 2^62, but it is {seed}.")
+        raise InputError(f"The seed must be below 2^62, but it is {seed}.")
     if isinstance(model, nn.Module):
         return _copied(model)
     if not callable(model):
-        raise GossamerError(f"The model must be an nn.Module or a function that makes one, not {model!r}.")
+        raise InputError(f"The model must be an nn.Module or a function that makes one, not {model!r}.")
     needed = [
         p
         for p in inspect.signature(model).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     if len(needed) not in (0, 2):
-        raise GossamerError(
+        raise InputError(
             f"The model must be a function without arguments or one of (shape, classes), but it needs "
             f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
         )
@@ -44,14 +44,14 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
         torch.manual_seed(seed)
         made = model(data.dataset.sample_shape, data.dataset.num_classes) if needed else model()
     if not isinstance(made, nn.Module):
-        raise GossamerError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
+        raise InputError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
     return _copied(made)
 
 
 def _copied(model: nn.Module) -> nn.Module:
     name = hooked_parameter(model)
     if name is not None:
-        raise GossamerError(
+        raise InputError(
             f"The model's parameter '{name}' has a hook, which is not copied with it, so the nodes would train without "
             f"it; do the same in the model's forward, or in a hook on the module (register_full_backward_hook)."
         )

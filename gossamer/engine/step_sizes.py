@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
-from gossamer import specs
-from gossamer.arguments import is_finite_number
-from gossamer.errors import GossamerError, unknown
+from gossamer._common import specs
+from gossamer._common.checks import is_finite_number
+from gossamer.errors import InputError, unknown
 
 
 class StepSize(ABC):
@@ -68,11 +68,11 @@ class StepDecay(StepSize):
     def __post_init__(self) -> None:
         _check(self.lr)
         if not isinstance(self.at_epochs, Collection) or not all(map(is_finite_number, self.at_epochs)):
-            raise GossamerError(
+            raise InputError(
                 f"A step decay needs the epochs of its steps, as in at_epochs=(500, 750), not {self.at_epochs!r}."
             )
         if not is_finite_number(self.factor) or not 0 < self.factor <= 1:
-            raise GossamerError(f"A step decay multiplies by a factor in (0, 1], not by {self.factor!r}; 0.1 is usual.")
+            raise InputError(f"A step decay multiplies by a factor in (0, 1], not by {self.factor!r}; 0.1 is usual.")
 
     def at(self, epoch: float, epochs: float) -> float:
         """lr * factor^(number of epochs in `at_epochs` that have passed)."""
@@ -113,12 +113,12 @@ class WarmUp(StepSize):
 
     def __post_init__(self) -> None:
         if not isinstance(self.then, StepSize):
-            raise GossamerError(
+            raise InputError(
                 f"A warm-up leads to a schedule such as Constant(0.1), but what follows it is {self.then!r}."
             )
         numbers = is_finite_number(self.epochs) and is_finite_number(self.start)
         if not numbers or not self.epochs > 0 or not 0 <= self.start <= 1:
-            raise GossamerError(
+            raise InputError(
                 f"A warm-up lasts more than 0 epochs and starts from a fraction in [0, 1] of the step size, but it has "
                 f"epochs={self.epochs!r} and start={self.start!r}."
             )
@@ -186,7 +186,7 @@ def _checked(value: object, round: int) -> float:
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise GossamerError(
+        raise InputError(
             f"The step size of round {round} is {value!r}, but a step size must be a finite number, 0 or above; mend "
             f"the function or the schedule given as lr."
         )
@@ -195,4 +195,4 @@ def _checked(value: object, round: int) -> float:
 
 def _check(lr: float) -> None:
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not lr >= 0 or math.isinf(lr):
-        raise GossamerError(f"The step size is {lr!r}, but a step size must be a finite number, 0 or above; try 0.01.")
+        raise InputError(f"The step size is {lr!r}, but a step size must be a finite number, 0 or above; try 0.01.")

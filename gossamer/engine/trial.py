@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.engine.devices import generator_state, set_generator_state
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, InputError
 
 
 def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
@@ -17,7 +17,7 @@ def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
     >>> draws_in_forward(nn.Linear(4, 2), torch.zeros(2, 3), classes=2)
     Traceback (most recent call last):
     ...
-    gossamer.errors.GossamerError: The model cannot take a batch [2, 3] of torch.float32: mat1 and mat2 shapes ...
+    gossamer.errors.InputError: The model cannot take a batch [2, 3] of torch.float32: mat1 and mat2 shapes ...
     """
     kept = generator_state(batch.device)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -26,7 +26,7 @@ def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
             output = module(batch)
         drew = not torch.equal(kept, generator_state(batch.device))
     except Exception as error:
-        raise GossamerError(
+        raise InputError(
             f"The model cannot take a batch {list(batch.shape)} of {batch.dtype}: {_first_line(error)}"
         ) from error
     finally:
@@ -39,12 +39,12 @@ def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
 
 def _refuse_output(output: object, samples: int, classes: int) -> None:
     if not isinstance(output, Tensor):
-        raise GossamerError(
+        raise InputError(
             f"The model must give a tensor with a number for each class, but it gives a {type(output).__name__}; "
             f"wrap it in a module that returns only the tensor."
         )
     if output.dim() != 2 or len(output) != samples or output.shape[1] < classes:
-        raise GossamerError(
+        raise InputError(
             f"The model gives an output {list(output.shape)} for {samples} samples, but there are {classes} classes; "
             f"let it give [{samples}, {classes}]."
         )
@@ -58,7 +58,7 @@ def refuse_single_samples(module: nn.Module, sample: Tensor, size: int, batch_si
     try:
         draws_in_forward(module, sample, classes=1)
     except GossamerError as error:
-        raise GossamerError(
+        raise InputError(
             f"The model cannot take a batch of one sample ({_first_line(error.__cause__ or error)}), but a node with "
             f"{size} samples comes to one with batches of {batch_size}; choose another batch size."
         ) from error

@@ -12,8 +12,8 @@ from types import TracebackType
 
 import torch
 
-from gossamer.arguments import whole_number
-from gossamer.errors import GossamerError
+from gossamer._common.checks import whole_number
+from gossamer.errors import InputError
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -26,7 +26,7 @@ class Workers:
 
     def __init__(self, number: int | None = None) -> None:
         if number is not None and whole_number(number, "the number of workers", least=None) < 1:
-            raise GossamerError(
+            raise InputError(
                 f"A run needs at least one worker, but workers is {number}; leave it out for one per core."
             )
         self.number = number or cores()

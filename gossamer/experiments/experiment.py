@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from gossamer.errors import GossamerError, unknown
+from gossamer.errors import GossamerError, InputError, unknown
 
 
 class MisfitError(GossamerError):
@@ -80,15 +80,15 @@ class Experiment:
             object.__setattr__(self, key, checked_value(key, getattr(self, key)))
         for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 1), ("seed", 0)):
             if getattr(self, key) < least:
-                raise GossamerError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
+                raise InputError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
         for key, most in (("nodes", MOST_NODES), ("rounds", 2**62), ("batch_size", 2**62), ("seed", 2**62 - 1)):
             if getattr(self, key) > most:
-                raise GossamerError(f"{key} must be at most {most:,}, but it is {getattr(self, key):,}.")
+                raise InputError(f"{key} must be at most {most:,}, but it is {getattr(self, key):,}.")
         for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
             if not 0 <= getattr(self, key) < math.inf:
-                raise GossamerError(f"{key} must be a finite number of at least 0, but it is {getattr(self, key)}.")
+                raise InputError(f"{key} must be a finite number of at least 0, but it is {getattr(self, key)}.")
         if not self.rounds and not self.epochs:
-            raise GossamerError("The experiment has no length; give epochs or rounds above 0.")
+            raise InputError("The experiment has no length; give epochs or rounds above 0.")
         for key, choices in (("augment", AUGMENTATIONS), ("node_weight", ("equal", "size"))):
             if getattr(self, key) not in choices:
                 raise unknown(key, getattr(self, key), choices)
@@ -148,7 +148,8 @@ class Experiment:
     @cached_property
     def label(self) -> str:
         """The method's title, with those hyper-parameters that are not the usual ones."""
-        from gossamer import methods, specs
+        from gossamer import methods
+        from gossamer._common import specs
 
         name, rest = specs.split(self.method)
         method = methods.find(name)
@@ -168,19 +169,19 @@ def checked_value(key: str, value: Any, source: str = "") -> Any:
     where = f"{source}: " if source else ""
     keys = Experiment.keys()
     if key not in keys:
-        raise GossamerError(f"{where}{unknown('key', key, keys)}")
+        raise InputError(f"{where}{unknown('key', key, keys)}")
     wanted = keys[key]
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
-            raise GossamerError(f"{where}{key} has {len(str(value))} digits; give a number below 1e308.") from None
+            raise InputError(f"{where}{key} has {len(str(value))} digits; give a number below 1e308.") from None
     if isinstance(value, str) and "\0" in value:
-        raise GossamerError(f"{where}{key} holds a null character, {value!r}; remove it.")
+        raise InputError(f"{where}{key} holds a null character, {value!r}; remove it.")
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, wanted) and not isinstance(value, bool):
         return value
     kind = {int: "a whole number", float: "a number", str: "a word in quotes"}[wanted]
     example = json.dumps(next(f.default for f in dataclasses.fields(Experiment) if f.name == key))
-    raise GossamerError(f"{where}{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")
+    raise InputError(f"{where}{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")

@@ -5,10 +5,10 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from gossamer.errors import GossamerError
+from gossamer._common.files import replacing
+from gossamer._common.metrics import Row
+from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun, find_runs
-from gossamer.files import replacing
-from gossamer.rows import Row
 
 _FIGURES = ("accuracy", "validation_accuracy", "averaged_accuracy", "loss", "consensus_distance", "bytes_sent")
 
@@ -53,9 +53,9 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
 def check_format(path: Path) -> None:
     """Refuse a file that cannot be written, before any run is read."""
     if path.suffix not in (".csv", ".parquet"):
-        raise GossamerError(f"Cannot tell the format of {path}; let its name end in .csv or .parquet.")
+        raise InputError(f"Cannot tell the format of {path}; let its name end in .csv or .parquet.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise GossamerError("Parquet needs pyarrow; run: pip install 'gossamer[data]', or write a .csv file.")
+        raise InputError("Parquet needs pyarrow; run: pip install 'gossamer[data]', or write a .csv file.")
 
 
 def _run_row(run: StoredRun) -> Row:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError, unknown
+from gossamer._common.specs import normalized
+from gossamer.errors import GossamerError, InputError, unknown
 from gossamer.experiments.experiment import Experiment, MisfitError, checked_value
 
 Values = dict[str, Any]
@@ -64,7 +65,7 @@ def read_experiment(path: Path | str, **flags: Any) -> Experiment:
     """The one experiment of a TOML file, with the flags that are not None in the place of the file's values."""
     grid = _grid(_read(Path(path)), str(path), flags)
     if len(grid.experiments) > 1:
-        raise GossamerError(
+        raise InputError(
             f"{path} describes {len(grid.experiments)} experiments: that is a sweep; use gossamer sweep {path}."
         )
     return grid.experiments[0]
@@ -74,13 +75,13 @@ def _read(path: Path) -> Values:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise GossamerError(f"There is no file {path}; give a TOML file with the keys of an experiment.") from None
+        raise InputError(f"There is no file {path}; give a TOML file with the keys of an experiment.") from None
     except OSError as error:
-        raise GossamerError(f"Cannot read {path}: {error.strerror}.") from None
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise GossamerError(f"{path} is not a text file in UTF-8; save it as such.") from None
+        raise InputError(f"{path} is not a text file in UTF-8; save it as such.") from None
     except tomllib.TOMLDecodeError as error:
-        raise GossamerError(_syntax(path, str(error))) from None
+        raise InputError(_syntax(path, str(error))) from None
 
 
 def _syntax(path: Path, message: str) -> str:
@@ -95,12 +96,10 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
     keys = Experiment.keys()
     for key in values:
         if key not in keys and key not in _WORDS and key not in _TABLES:
-            raise GossamerError(f"{where}{unknown('key', key, [*keys, *_WORDS, *_TABLES])}")
+            raise InputError(f"{where}{unknown('key', key, [*keys, *_WORDS, *_TABLES])}")
     for key in _WORDS:
         if not isinstance(values.get(key, ""), str):
-            raise GossamerError(
-                f'{where}{key} must be text in quotes, not {values[key]!r}; write it as in {key} = "…".'
-            )
+            raise InputError(f'{where}{key} must be text in quotes, not {values[key]!r}; write it as in {key} = "…".')
     points = points_of(values, source, flags)
     varying = [k for k in keys if k not in ("lr", "seed") and len({json.dumps(p.get(k)) for p in points}) > 1]
     found: dict[str, Experiment] = {}
@@ -114,7 +113,7 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
                 experiment.check()
                 checked.add(kind)
         except GossamerError as error:
-            raise GossamerError(_impossible(where, {k: point[k] for k in varying if k in point}, error)) from None
+            raise InputError(_impossible(where, {k: point[k] for k in varying if k in point}, error)) from None
         found.setdefault(experiment.id, experiment)
     return Grid(
         list(found.values()),
@@ -137,7 +136,7 @@ def points_of(values: Values, source: str = "", flags: Values | None = None) -> 
     points = _expand(_axes({**{k: v for k, v in values.items() if k in keys}, **given}, source))
     for number, override in enumerate(_overrides(values.get("override", []), source), start=1):
         if not given and not any(_matches(p, override.when) for p in points):
-            raise GossamerError(
+            raise InputError(
                 f"{where}override {number} applies to no experiment: none has {_written(override.when)}; "
                 "correct its when, or remove it."
             )
@@ -160,7 +159,7 @@ def _axes(values: Values, source: str) -> dict[str, list[Any]]:
     axes = {}
     for key, value in values.items():
         if value == []:
-            raise GossamerError(f"{where}{key} is an empty list; give it at least one value, or leave it out.")
+            raise InputError(f"{where}{key} is an empty list; give it at least one value, or leave it out.")
         axes[key] = [checked_value(key, v, source) for v in (value if isinstance(value, list) else [value])]
     return axes
 
@@ -184,16 +183,16 @@ def _overrides(tables: Any, source: str) -> list[_Override]:
     where = f"{source}: " if source else ""
     remedy = 'as in [[override]] when = {method = "relaysum"} set = {topology = "chain"}'
     if not isinstance(tables, list):
-        raise GossamerError(f"{where}override must be a list of tables; write {remedy}.")
+        raise InputError(f"{where}override must be a list of tables; write {remedy}.")
     found = []
     for number, table in enumerate(tables, start=1):
         place = f"{where}override {number}"
         table = _table(table, place)
         for key in table:
             if key not in ("when", "set"):
-                raise GossamerError(f"{place}: {unknown('key', key, ('when', 'set'))}")
+                raise InputError(f"{place}: {unknown('key', key, ('when', 'set'))}")
         if not table.get("when") or not table.get("set"):
-            raise GossamerError(f"{place} needs a when and a set, {remedy}.")
+            raise InputError(f"{place} needs a when and a set, {remedy}.")
         when, change = _table(table["when"], f"{place}: when"), _table(table["set"], f"{place}: set")
         found.append(_Override({k: _condition(k, v, place) for k, v in when.items()}, _axes(change, place)))
     return found
@@ -201,7 +200,7 @@ def _overrides(tables: Any, source: str) -> list[_Override]:
 
 def _table(value: Any, place: str) -> Values:
     if not isinstance(value, dict):
-        raise GossamerError(f"{place} must be a table of key = value, not {value!r}.")
+        raise InputError(f"{place} must be a table of key = value, not {value!r}.")
     return value
 
 
@@ -215,7 +214,7 @@ def _condition(key: str, value: Any, place: str) -> list[Any]:
             try:
                 methods.find(name.partition(":")[0])
             except GossamerError as error:
-                raise GossamerError(f"{place}: {error}") from None
+                raise InputError(f"{place}: {error}") from None
     return wanted
 
 
@@ -232,12 +231,7 @@ def _matches(point: Values, conditions: Values) -> bool:
 def _same(value: Any, wanted: Any) -> bool:
     if not isinstance(value, str):
         return bool(value == wanted)
-    return _plain(wanted) in (_plain(value), _plain(value.partition(":")[0]))
-
-
-def _plain(text: str) -> str:
-    """A name however it is written."""
-    return text.strip().lower().replace("_", "-")
+    return normalized(wanted) in (normalized(value), normalized(value.partition(":")[0]))
 
 
 def _written(values: Values) -> str:

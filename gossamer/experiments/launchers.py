@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from gossamer.errors import GossamerError, unknown
-from gossamer.experiments.claims import SWEEP
-from gossamer.experiments.work import SECONDS_TO_STOP, WorkPlan, work
+from gossamer.errors import GossamerError, InputError, unknown
+from gossamer.experiments.job import SECONDS_TO_STOP, WorkPlan, work
+from gossamer.experiments.locks import SWEEP
 
 LAUNCHERS = ("processes", "local", "slurm")
 
@@ -86,7 +86,7 @@ class Processes:
 
 def _start(plan: WorkPlan) -> subprocess.Popen[str]:
     job = subprocess.Popen(
-        [sys.executable, "-m", "gossamer.experiments.work"],
+        [sys.executable, "-m", "gossamer.experiments.job"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -120,7 +120,7 @@ class Submitted:
             with executor.batch():
                 self._jobs = [executor.submit(work_from_json, plan.to_json()) for _ in range(jobs)]
         except (OSError, RuntimeError, submitit.core.utils.FailedJobError) as error:
-            raise GossamerError(f"The cluster did not take the jobs: {error}") from error
+            raise InputError(f"The cluster did not take the jobs: {error}") from error
         self._reported: set[str] = set()
 
     def running(self) -> int:
@@ -180,7 +180,7 @@ def check_launcher(launcher: str, slurm: dict[str, Any]) -> None:
     if launcher != "processes":
         _submitit()
     if launcher == "slurm" and not any((Path(p) / "sbatch").exists() for p in os.get_exec_path()):
-        raise GossamerError(
+        raise InputError(
             "There is no sbatch here, so SLURM cannot be reached; start the sweep on a login node of the cluster, "
             "or leave out --launcher to run on this machine."
         )
@@ -188,7 +188,7 @@ def check_launcher(launcher: str, slurm: dict[str, Any]) -> None:
 
 def _submitit() -> Any:
     if importlib.util.find_spec("submitit") is None:
-        raise GossamerError("This launcher needs submitit; run: pip install 'gossamer[slurm]'.")
+        raise InputError("This launcher needs submitit; run: pip install 'gossamer[slurm]'.")
     import submitit
 
     return submitit

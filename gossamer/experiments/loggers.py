@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError, unknown
+from gossamer._common.metrics import Row
+from gossamer.errors import InputError, unknown
 from gossamer.experiments.experiment import Experiment
-from gossamer.rows import Row
 
 LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "wandb-offline": "wandb"}
 """The names, and the package that each needs."""
@@ -27,7 +27,7 @@ def check_loggers(names: Sequence[str]) -> None:
             raise unknown("logger", name, LOGGERS)
         package = LOGGERS[name]
         if importlib.util.find_spec(package) is None:
-            raise GossamerError(f"The logger {name} needs {package}; run: pip install 'gossamer[{package}]'.")
+            raise InputError(f"The logger {name} needs {package}; run: pip install 'gossamer[{package}]'.")
 
 
 @contextmanager

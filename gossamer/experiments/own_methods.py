@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from gossamer.errors import GossamerError, describe
+from gossamer.errors import GossamerError, InputError, describe
 
 _VERSIONS: dict[str, str] = {}
 """The version of every module that was loaded, as it was then: the file may have been edited since."""
@@ -20,9 +20,9 @@ def load_python(paths: Sequence[Path]) -> None:
 
     for path in paths:
         if not path.is_file():
-            raise GossamerError(f"There is no file {path} to load; give a Python file that defines your methods.")
+            raise InputError(f"There is no file {path} to load; give a Python file that defines your methods.")
         if path.suffix != ".py":
-            raise GossamerError(f"{path} is not a Python file; its name must end in .py.")
+            raise InputError(f"{path} is not a Python file; its name must end in .py.")
         name, file = _module_name(path), str(path.resolve())
         before = sys.modules.get(name)
         module = ModuleType(name)
@@ -37,13 +37,13 @@ def load_python(paths: Sequence[Path]) -> None:
             exec(compile(source, file, "exec"), module.__dict__)
         except GossamerError as error:
             sys.modules.pop(name, None)
-            raise GossamerError(f"{path}, line {_line(error, file)}: {error}") from error
+            raise InputError(f"{path}, line {_line(error, file)}: {error}") from error
         except Exception as error:
             sys.modules.pop(name, None)
-            raise GossamerError(f"{path} cannot be loaded: {describe(error)}.") from error
+            raise InputError(f"{path} cannot be loaded: {describe(error)}.") from error
         _VERSIONS[name] = version
     if paths and set(methods.names()) <= set(methods.BUILT_IN):
-        raise GossamerError(
+        raise InputError(
             f"{paths[0]} defines no method with a name; give a class derived from gossamer.Method a line such as "
             'name = "my-method".'
         )

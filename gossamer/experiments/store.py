@@ -22,12 +22,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer._common.files import without_infinities, write_text
+from gossamer._common.formatting import said
+from gossamer._common.metrics import Row
+from gossamer.errors import GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.versions import versions_of
-from gossamer.files import without_infinities, write_text
-from gossamer.rows import Row
-from gossamer.words import said
 
 log = logging.getLogger("gossamer")
 
@@ -54,7 +54,7 @@ class StoredRun:
         about = read_json(path)
         named = all(isinstance(about.get(key), str) for key in ("id", "cell", "label"))
         if not named or not all(isinstance(about.get(key, {}), dict) for key in ("experiment", "environment")):
-            raise GossamerError(f"{path} does not describe a run; delete this directory to make it again.")
+            raise InputError(f"{path} does not describe a run; delete this directory to make it again.")
         return about
 
     @cached_property
@@ -82,7 +82,7 @@ class StoredRun:
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError as error:
-            raise GossamerError(f"Cannot read {path}: {error.strerror}.") from None
+            raise InputError(f"Cannot read {path}: {error.strerror}.") from None
         for line in lines:
             try:
                 row = json.loads(line)
@@ -101,7 +101,7 @@ class StoredRun:
             return None
         outcome = read_json(path)
         if outcome.get("status") not in STATUSES or (outcome["status"] != "done" and "reason" not in outcome):
-            raise GossamerError(f"{path} does not say how the run ended; delete this directory to make it again.")
+            raise InputError(f"{path} does not say how the run ended; delete this directory to make it again.")
         return outcome
 
     @property
@@ -135,12 +135,12 @@ def find_runs(*places: Path | str) -> list[StoredRun]:
     found = []
     for place in map(Path, places):
         if not place.is_dir():
-            raise GossamerError(f"There is no directory {place}; give one that holds runs.")
+            raise InputError(f"There is no directory {place}; give one that holds runs.")
         found += [StoredRun(path.parent) for path in sorted(place.rglob("run.json"))]
     # Places may overlap.
     found = [run for run in {run.directory.resolve(): run for run in found}.values() if _is_readable(run)]
     if not found:
-        raise GossamerError(f"No runs in {', '.join(map(str, places))}: a run is a directory with a run.json.")
+        raise InputError(f"No runs in {', '.join(map(str, places))}: a run is a directory with a run.json.")
     return found
 
 
@@ -178,12 +178,12 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     theirs = {**run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
-        raise GossamerError(
+        raise InputError(
             f"{directory} holds another run: its {key} is {said(theirs.get(key))}, this one's is {said(ours[key])}; "
             f"choose another directory, or delete it."
         )
     if not run.outdated:
-        raise GossamerError(
+        raise InputError(
             f"{directory} holds a run of the same settings, but its method had other hyper-parameters then; choose "
             f"another directory, or delete it."
         )
@@ -218,5 +218,5 @@ def read_json(path: Path) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError) as error:
-        raise GossamerError(f"Cannot read {path}: {error}; delete this run's directory to make it again.") from None
+        raise InputError(f"Cannot read {path}: {error}; delete this run's directory to make it again.") from None
     return value

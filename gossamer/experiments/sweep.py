@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer._common.files import check_writable
+from gossamer._common.formatting import duration
+from gossamer._common.signals import deferred_interrupts
 from gossamer.engine.workers import cores
-from gossamer.errors import GossamerError
-from gossamer.experiments.claims import claim, holder, is_claimed
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.job import OnRow, WorkPlan, is_settled, mark_failed, work
 from gossamer.experiments.launchers import Launcher, check_launcher, launch
+from gossamer.experiments.locks import claim, holder, is_claimed
 from gossamer.experiments.loggers import check_loggers
 from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import StoredRun, clear
-from gossamer.experiments.work import OnRow, WorkPlan, is_settled, mark_failed, work
-from gossamer.files import check_writable
-from gossamer.interrupts import deferred_interrupts
-from gossamer.words import duration
 
 SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -94,7 +94,7 @@ def run_sweep(
     began = time.perf_counter()
     directory, slurm = Path(directory), slurm or {}
     if jobs < 1:
-        raise GossamerError(f"A sweep needs at least one job, but jobs is {jobs}.")
+        raise InputError(f"A sweep needs at least one job, but jobs is {jobs}.")
     check_launcher(launcher, slurm)
     check_loggers(loggers)
     load_python([Path(path) for path in load])
@@ -173,7 +173,7 @@ def _bury(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
                     mark_failed(plan.directory / experiment.id, experiment, sentence)
                     replacements += 1
         if not victims:
-            raise GossamerError(f"{sentence} What is finished is kept; start the sweep again to go on.")
+            raise InputError(f"{sentence} What is finished is kept; start the sweep again to go on.")
     return replacements
 
 

@@ -16,9 +16,9 @@ import torch
 
 from gossamer import methods as rules
 from gossamer import topology as graphs
+from gossamer._common.files import without_infinities
 from gossamer.engine import minimize
-from gossamer.errors import GossamerError
-from gossamer.files import without_infinities
+from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.problems import Quadratic
 from gossamer.topology import Topology
@@ -47,21 +47,21 @@ class SyntheticConfig:
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
-            raise GossamerError(
+            raise InputError(
                 f"The step size must be a finite number above 0, but lr is {self.lr:g}; the paper uses 1e-4."
             )
         for name in ("rounds", "draws"):
             if getattr(self, name) < 1:
-                raise GossamerError(f"{name} must be at least 1, but it is {getattr(self, name)}.")
+                raise InputError(f"{name} must be at least 1, but it is {getattr(self, name)}.")
         if not self.zeta2:
-            raise GossamerError("zeta2 is empty, so there is nothing to run; give at least one value, such as 25.")
+            raise InputError("zeta2 is empty, so there is nothing to run; give at least one value, such as 25.")
         for zeta2 in self.zeta2:
             if self.zeta2.count(zeta2) > 1:
-                raise GossamerError(
+                raise InputError(
                     f"zeta2 names {zeta2:g} more than once; every value is run for itself, so say it once."
                 )
         if not 0 <= self.seed < 2**62:
-            raise GossamerError(f"The seed must be a whole number from 0 to 2^62, but it is {self.seed}.")
+            raise InputError(f"The seed must be a whole number from 0 to 2^62, but it is {self.seed}.")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer import data, methods, models, topology
+from gossamer._common.metrics import Row
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
 from gossamer.engine import DivergenceError, simulate
 from gossamer.experiments.environment import environment
@@ -17,7 +18,6 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
 from gossamer.experiments.timing import timing
 from gossamer.experiments.versions import versions_of
-from gossamer.rows import Row
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from gossamer import specs
+from gossamer._common import specs
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.own_methods import version_of

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from gossamer import specs
-from gossamer.errors import GossamerError, unknown
+from gossamer._common import specs
+from gossamer.errors import InputError, unknown
 from gossamer.methods.arithmetic import Scalar
 from gossamer.methods.facts import Facts
 from gossamer.network.contract import Network, Pending, Ready
@@ -44,14 +44,14 @@ class State:
     def load(self, saved: dict[str, Any]) -> None:
         """Take over what `tensors` gave, in place."""
         if set(saved) != {f.name for f in dataclasses.fields(self)}:
-            raise GossamerError(
+            raise InputError(
                 f"The saved state holds {sorted(saved)}, but this method keeps "
                 f"{sorted(f.name for f in dataclasses.fields(self))}; it was saved by another method or version."
             )
         here = self.tensors()
         for name, value in saved.items():
             if _shapes(value) != _shapes(here[name]):
-                raise GossamerError(
+                raise InputError(
                     f"The saved state's '{name}' has the shape {_shapes(value)}, but this run needs "
                     f"{_shapes(here[name])}; it was saved by a run with another model or other nodes."
                 )
@@ -93,17 +93,17 @@ class Method(ABC):
         if "name" not in cls.__dict__:
             return
         if not hasattr(cls, "facts"):
-            raise GossamerError(
+            raise InputError(
                 f"The method '{cls.name}' declares no facts; give the class {cls.__qualname__} a line such as "
                 f"facts = Facts(title='{cls.__qualname__}', sends=1)."
             )
-        known = Method._registry.get(_key(cls.name))
+        known = Method._registry.get(specs.normalized(cls.name))
         if known and (known.__module__, known.__name__) != (cls.__module__, cls.__name__):
-            raise GossamerError(
+            raise InputError(
                 f"The method name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}; "
                 f"give {cls.__qualname__} another."
             )
-        Method._registry[_key(cls.name)] = cls
+        Method._registry[specs.normalized(cls.name)] = cls
 
     def __repr__(self) -> str:
         """As a dataclass shows itself: runs are known by it, so it tells the numbers and not where the object lies."""
@@ -125,7 +125,7 @@ class Method(ABC):
 
     def correction(self, state: Any) -> Tensor:
         """What the method adds to a node's own direction to point it to the common one (methods that track)."""
-        raise GossamerError(f"{self.facts.title} keeps no correction term: it does not track an average.")
+        raise InputError(f"{self.facts.title} keeps no correction term: it does not track an average.")
 
     def check(self, topology: Topology) -> None:
         """Raise a `GossamerError` with the remedy if this method cannot run on `topology`."""
@@ -158,10 +158,10 @@ def find(name: str) -> type[Method]:
     >>> find("Momentum Tracking").__name__
     'MomentumTracking'
     """
-    key = _key(name)
+    key = specs.normalized(name)
     if key not in Method._registry:
         hint = "" if any(map(_is_own, Method._registry.values())) else _HOW_TO_BE_KNOWN
-        raise GossamerError(f"{unknown('method', str(name), names())}{hint}")
+        raise InputError(f"{unknown('method', str(name), names())}{hint}")
     found = Method._registry[key]
     refuse_lost_fields(found)
     return found
@@ -178,7 +178,7 @@ def refuse_lost_fields(method: type[Method]) -> None:
     >>> refuse_lost_fields(Half)
     Traceback (most recent call last):
     ...
-    gossamer.errors.GossamerError: Half annotates 'share' but is no dataclass, so 'share' is no hyper-parameter ...
+    gossamer.errors.InputError: Half annotates 'share' but is no dataclass, so 'share' is no hyper-parameter ...
     """
     declared = inspect.get_annotations(Method)
     for cls in method.__mro__:
@@ -186,7 +186,7 @@ def refuse_lost_fields(method: type[Method]) -> None:
             continue
         fields = [k for k, v in inspect.get_annotations(cls).items() if k not in declared and "ClassVar" not in str(v)]
         if fields:
-            raise GossamerError(
+            raise InputError(
                 f"{cls.__qualname__} annotates '{fields[0]}' but is no dataclass, so '{fields[0]}' is no "
                 f"hyper-parameter and cannot be set; write @dataclass(frozen=True, eq=False) above "
                 f"class {cls.__qualname__}."
@@ -214,19 +214,15 @@ def get(spec: str, **hyperparameters: Any) -> Method:
     for key in hyperparameters:
         if known is not None and key not in known:
             if not known:
-                raise GossamerError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
+                raise InputError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
             raise unknown(f"hyper-parameter of {cls.facts.title}", key, known)
     try:
         inspect.signature(cls).bind(**hyperparameters)
     except TypeError as error:
-        raise GossamerError(
+        raise InputError(
             f"{cls.facts.title} cannot be made: {error}; hyper-parameters follow its name, as in {cls.name}:key=value."
         ) from None
     return cls(**hyperparameters)
-
-
-def _key(name: str) -> str:
-    return str(name).strip().lower().replace("_", "-").replace(" ", "-")
 
 
 def _field_names(cls: type) -> list[str] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.topology import Topology
 
 # D^2 is stable only above -1/3; the margin keeps rounding from deciding.
@@ -34,24 +34,24 @@ class Needs:
     def check(self, title: str, topology: Topology) -> None:
         """Raise a `GossamerError` that says why the method `title` cannot run on `topology`, and what can be done."""
         if self.static and not topology.is_static:
-            raise GossamerError(
+            raise InputError(
                 f"{title} needs a graph that stays the same, because it diverges on one that changes, but "
                 f"'{topology.name}' changes from round to round; use a static graph such as ring, or a method that "
                 f"accepts schedules such as momentum-tracking."
             )
         if self.tree and not topology.is_tree:
-            raise GossamerError(
+            raise InputError(
                 f"{title} needs a tree, because it relays sums along edges and a cycle would count nodes twice, but "
                 f"'{topology.name}' has a cycle; use chain, star or balanced-tree."
             )
         if self.symmetric and not topology.is_symmetric:
-            raise GossamerError(
+            raise InputError(
                 f"{title} needs symmetric weights, but in those of '{topology.name}' some W_ij differs from W_ji; "
                 f"use an undirected graph such as ring."
             )
         bound = self.smallest_eigenvalue
         if bound is not None and topology.smallest_eigenvalue <= bound + EIGENVALUE_MARGIN:
-            raise GossamerError(
+            raise InputError(
                 f"{title} needs every eigenvalue of the mixing matrix above {_fraction(bound)}, or it diverges, but "
                 f"the smallest of '{topology.name}' is {topology.smallest_eigenvalue:.4f}; use lazy weights (I + W)/2: "
                 f"weights='lazy', or topology.lazy()."

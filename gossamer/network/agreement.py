@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.network.waiting import Waiting
 
 _POLL = 0.2
@@ -79,7 +79,7 @@ def check_same(told: list[dict[str, Any]], ours: int) -> None:
                 others.setdefault(str(facts.get(key, "missing")), []).append(rank)
         if others:
             differing = ", ".join(f"{_ranks(ranks)}: {value}" for value, ranks in others.items())
-            raise GossamerError(
+            raise InputError(
                 f"The nodes do not agree on the {key} (rank 0: {wanted}; {differing}; this is rank {ours}); "
                 f"start every node with the same script and settings."
             )

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.network.agreement import check_same, tell_all
 from gossamer.network.arrivals import Mixed, Notice, Swapped
 from gossamer.network.closing import close_at_exit, unclosed
@@ -46,16 +46,16 @@ class DistributedNetwork(Messenger):
         timeout: float = TIMEOUT,
     ) -> None:
         if wire not in (None, "bf16"):
-            raise GossamerError(f"The wire format is None (as computed) or 'bf16' (half the bytes), not {wire!r}.")
+            raise InputError(f"The wire format is None (as computed) or 'bf16' (half the bytes), not {wire!r}.")
         if not 0 < timeout <= LONGEST:
-            raise GossamerError(
+            raise InputError(
                 f"The timeout is {timeout!r}, but it must be a number of seconds above 0, at most {LONGEST:g}."
             )
         if group is None and topology.n > 1:
             group = dist.group.WORLD if dist.is_initialized() else None
         size = 1 if group is None else group.size()
         if size != topology.n:
-            raise GossamerError(
+            raise InputError(
                 f"The graph '{topology.name}' has {topology.n} nodes, but {size} process{'es' if size > 1 else ''} "
                 f"take{'' if size > 1 else 's'} part; start one process per node (or per part of a node, with group=)."
             )
@@ -114,7 +114,7 @@ class DistributedNetwork(Messenger):
     def exchange(self, *rows: Tensor, round: int) -> Pending:
         """Row k goes to the k-th neighbour and comes back as that neighbour's row for this node."""
         if self.wire is not None:
-            raise GossamerError(
+            raise InputError(
                 "wire='bf16' rounds what is sent, which relayed sums never forget, so this method needs exact "
                 "messages; leave out wire=."
             )
@@ -141,7 +141,7 @@ class DistributedNetwork(Messenger):
         if len(set(nodes)) < self.n:
             twice = next(i for i in nodes if nodes.count(i) > 1)
             ranks = " and ".join(str(rank) for rank, i in enumerate(nodes) if i == twice)
-            raise GossamerError(
+            raise InputError(
                 f"The ranks {ranks} all say that they are {self.name(twice)}; give every process its own node=."
             )
         self._ranks = [nodes.index(i) for i in range(self.n)]

@@ -3,7 +3,7 @@
 import operator
 import os
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.topology import Topology
 
 NODE_VARIABLE = "GOSSAMER_NODE"
@@ -22,14 +22,12 @@ def own_id(topology: Topology, node: int | str | None, rank: int) -> int:
         labels = topology.labels or ()
         if node not in labels:
             known = ", ".join(labels) or "numbered"
-            raise GossamerError(f"The graph has no node called '{node}'; its nodes are {known}.")
+            raise InputError(f"The graph has no node called '{node}'; its nodes are {known}.")
         return labels.index(node)
     try:
         node = operator.index(node)
     except TypeError:
-        raise GossamerError(
-            f"node={node!r} names no node; give a number from 0 on, or a label of the topology."
-        ) from None
+        raise InputError(f"node={node!r} names no node; give a number from 0 on, or a label of the topology.") from None
     if not 0 <= node < topology.n:
-        raise GossamerError(f"node={node} does not exist: the graph has the nodes 0 to {topology.n - 1}.")
+        raise InputError(f"node={node} does not exist: the graph has the nodes 0 to {topology.n - 1}.")
     return node

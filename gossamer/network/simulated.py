@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
 
@@ -88,7 +88,7 @@ class SimulatedNetwork:
     def _product_for(self, shape: torch.Size, index: int) -> Product:
         """The product with these weights that is the fastest for stacks of this shape, found once."""
         if len(shape) != 2 or shape[0] != self.n:
-            raise GossamerError(
+            raise InputError(
                 f"mix was given a tensor of the shape {tuple(shape)}, but a simulation mixes stacks "
                 f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
                 f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."

@@ -17,7 +17,7 @@ from gossamer import topology
 from gossamer.network import DistributedNetwork
 from gossamer.optim.bucket import local, work_type
 from gossamer.optim.contract import DecentralizedOptimizer, live_optimizers
-from gossamer.optim.processes import find_group
+from gossamer.optim.process_group import find_group
 
 
 def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = None) -> nn.Module:

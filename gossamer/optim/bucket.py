@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import Method, State
 from gossamer.methods.arithmetic import Scalar
 from gossamer.network import DistributedNetwork, Network, Pending, Ready
@@ -198,20 +198,20 @@ class Bucket:
         mine = [part for _, part in self.entries()]
         for k, (into, values) in enumerate(zip(mine, saved, strict=True)):
             if set(into) != set(values):
-                raise GossamerError(
+                raise InputError(
                     f"The saved state of a parameter holds {sorted(values)}, but this optimizer keeps {sorted(into)}; "
                     f"it was saved by another optimizer or version."
                 )
             for name, value in values.items():
                 if isinstance(into[name], Tensor) != isinstance(value, Tensor):
-                    raise GossamerError(
+                    raise InputError(
                         f"The saved '{name}' of parameter {k} is a {type(value).__name__}, but this optimizer keeps a "
                         f"{type(into[name]).__name__}; it was saved by another optimizer or version."
                     )
                 if isinstance(value, Tensor):
                     here, there = local(into[name]), local(value)
                     if here.shape != there.shape:
-                        raise GossamerError(
+                        raise InputError(
                             f"The saved '{name}' of parameter {k} has the shape {list(there.shape)}, but here it has "
                             f"{list(here.shape)}; the checkpoint belongs to another model or another graph."
                         )
@@ -254,7 +254,7 @@ class Bucket:
         for name in ("x", *(self.kept or ())):
             for k, (view, entry) in enumerate(zip(self._views(self._vector(name)), saved, strict=True)):
                 if name not in entry or local(entry[name]).shape != view.shape:
-                    raise GossamerError(
+                    raise InputError(
                         f"The saved state of parameter {k} holds no '{name}' of the shape {list(view.shape)}; the "
                         f"checkpoint belongs to another optimizer or another model."
                     )
@@ -303,7 +303,7 @@ def _dense(gradient: Tensor | None, view: Tensor) -> Tensor:
     if gradient is None:
         return torch.zeros_like(view)
     if gradient.is_sparse:
-        raise GossamerError("A parameter has a sparse gradient, which cannot be mixed; use sparse=False in its layer.")
+        raise InputError("A parameter has a sparse gradient, which cannot be mixed; use sparse=False in its layer.")
     return local(gradient)
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LRScheduler
 
-from gossamer import checkpoint_files as files
-from gossamer.errors import GossamerError
-from gossamer.interrupts import Interrupts
+from gossamer._common import checkpoint_file as files
+from gossamer._common.signals import Interrupts
+from gossamer.errors import InputError
 from gossamer.network.agreement import meeting_board
 from gossamer.network.spreading import rounds_to_reach_all
 from gossamer.optim.bucket import mean_over
@@ -82,10 +82,10 @@ class Checkpoints:
         name: str | None = None,
     ) -> None:
         if every < 1:
-            raise GossamerError(f"Checkpoints are written every so many rounds, at least 1, but every is {every}.")
+            raise InputError(f"Checkpoints are written every so many rounds, at least 1, but every is {every}.")
         for key, value in (extra or {}).items():
             if not isinstance(value, torch.Generator) and not hasattr(value, "load_state_dict"):
-                raise GossamerError(
+                raise InputError(
                     f"extra['{key}'] is a {type(value).__name__}, which cannot be saved: give a torch.Generator, or an "
                     f"object with the methods state_dict() and load_state_dict()."
                 )
@@ -112,7 +112,7 @@ class Checkpoints:
             for r in range(self.resume(), total):
                 yield r
                 if self.optimizer.round != r + 1:
-                    raise GossamerError(
+                    raise InputError(
                         f"Round {r} must make one optimizer.step(), but it made {self.optimizer.round - r}; with "
                         f"gradient accumulation a round is all that is accumulated for one step."
                     )
@@ -184,10 +184,10 @@ class Checkpoints:
         try:
             self.model.load_state_dict(content["model"])
         except RuntimeError as error:
-            raise GossamerError(f"The checkpoint {path} belongs to another model: {error}") from error
+            raise InputError(f"The checkpoint {path} belongs to another model: {error}") from error
         lacking = self.extra.keys() - content["extra"].keys()
         if lacking:
-            raise GossamerError(
+            raise InputError(
                 f"The checkpoint {path} holds nothing for extra['{min(lacking)}'], because it was written without it; "
                 f"leave it out, or choose another directory."
             )
@@ -288,9 +288,7 @@ class Checkpoints:
 
     def _refuse_before_resume(self, call: str) -> None:
         if not self._names:
-            raise GossamerError(
-                f"Call resume() before the first {call}: it finds out from which round all nodes go on."
-            )
+            raise InputError(f"Call resume() before the first {call}: it finds out from which round all nodes go on.")
 
     def _confirm(self, round: int) -> int:
         """Tell all nodes that this one has saved `round`; the newest round that all of them have."""
@@ -335,7 +333,7 @@ def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:
     parts = group is not None and group.size() < dist.get_world_size()
     parameters = [cast(Tensor, p) for g in optimizer.param_groups for p in g["params"]]
     if parts or any(isinstance(p, DTensor) for p in parameters):
-        raise GossamerError(
+        raise InputError(
             "Checkpoints writes one file per node, but here a node consists of several processes; save with "
             "torch.distributed.checkpoint instead, with the node's number in the key."
         )

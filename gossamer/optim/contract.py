@@ -20,7 +20,7 @@ from gossamer.optim.bucket import Bucket
 from gossamer.optim.layout import buckets_for
 from gossamer.optim.meeting import Meeting, group_facts
 from gossamer.optim.options import chosen_graph
-from gossamer.optim.processes import find_group, refuse_averaging_across
+from gossamer.optim.process_group import find_group, refuse_averaging_across
 from gossamer.optim.rules import COMMON, Rules, check_group
 from gossamer.optim.saved_state import refuse_foreign_groups, state_by_parameter
 from gossamer.optim.user_writes import take_over_writes

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 Batch = TypeVar("Batch")
 
@@ -18,7 +18,7 @@ def rounds(loader: Iterable[Batch], n: int) -> Iterator[Batch]:
     [1, 2, 3, 1, 2]
     """
     if n < 0:
-        raise GossamerError(f"The number of rounds is {n}, but it cannot be below 0.")
+        raise InputError(f"The number of rounds is {n}, but it cannot be below 0.")
     return _cycle(loader, n)
 
 
@@ -35,7 +35,7 @@ def _cycle(loader: Iterable[Batch], n: int) -> Iterator[Batch]:
             if given == n:
                 return
         if given == before:
-            raise GossamerError(
+            raise InputError(
                 f"The loader gave no batch in pass {epoch}, so {n} rounds cannot be made of it; an iterator that can "
                 f"be read only once must be given as a list or a DataLoader."
             )

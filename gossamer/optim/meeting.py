@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import Facts
 from gossamer.network import DistributedNetwork
 from gossamer.optim.bucket import Bucket
@@ -85,9 +85,7 @@ class Meeting:
         given = [w for w in weights if w is not None]
         if given and len(given) < len(weights):
             silent = [i for i, w in enumerate(weights) if w is None]
-            raise GossamerError(
-                f"Some nodes gave a node_weight, but {silent} did not; give it on all nodes or on none."
-            )
+            raise InputError(f"Some nodes gave a node_weight, but {silent} did not; give it on all nodes or on none.")
         if self._node_weight is not None:
             self.scale = self._node_weight * self._network.n / sum(given)
 
@@ -113,7 +111,7 @@ def _weight(given: float) -> float:
     except (TypeError, ValueError):
         weight = math.nan
     if not 0 < weight < math.inf:
-        raise GossamerError(f"node_weight is {given!r}, but a node needs a weight above 0: say, its examples.")
+        raise InputError(f"node_weight is {given!r}, but a node needs a weight above 0: say, its examples.")
     return weight
 
 

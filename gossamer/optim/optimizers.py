@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, Unpack
 
 from gossamer import methods
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.optim.contract import DecentralizedOptimizer
 from gossamer.optim.options import Options
@@ -264,7 +264,7 @@ def optimizer_of(method: Method, params: Params, lr: float, **options: Unpack[Op
     """
     taken = {"lr", "weight_decay", "params", "round"} & method.hyperparameters.keys()
     if taken:
-        raise GossamerError(
+        raise InputError(
             f"{method.facts.title} has a hyper-parameter called {', '.join(sorted(taken))}, which means something else "
             f"in an optimizer; give it another name."
         )

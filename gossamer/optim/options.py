@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from gossamer import topology as graphs
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.topology import Topology
 
@@ -48,7 +48,7 @@ def chosen_graph(topology: str | Topology | None, size: int, method: type[Method
         return graphs.complete(1)
     if topology is None:
         if method.facts.sends != "all-reduce":
-            raise GossamerError(
+            raise InputError(
                 f"{size} nodes take part, but nobody said who talks to whom; give topology='ring' or another graph."
             )
         topology = "complete"

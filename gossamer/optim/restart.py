@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def agree(told: Sequence[Holding], graph: str) -> Restart:
     names = [holding.name for holding in told]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise GossamerError(
+        raise InputError(
             f"Several nodes keep their checkpoints under the name '{twice}'; give each a name of its own: by node= of "
             f"the optimizer, or by name= of Checkpoints."
         )
@@ -67,7 +67,7 @@ def agree(told: Sequence[Holding], graph: str) -> Restart:
     common = set.intersection(*(set(told[i].rounds) for i in holders))
     if not common:
         has = "; ".join(f"{told[i].name}: {', '.join(map(str, sorted(told[i].rounds)))}" for i in holders)
-        raise GossamerError(
+        raise InputError(
             f"The nodes hold no checkpoint of the same round ({has}), so they cannot go on together; put back the "
             f"files that are missing, or move away those of the nodes that are to start as new ones."
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.methods.arithmetic import Scalar
 from gossamer.optim.bucket import Bucket
@@ -63,7 +63,7 @@ def _blend(bucket: Bucket, options: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = [o[name] for o in options]
         mine = {values[g] for g in bucket.groups}
         if len(mine) > 1 and any(isinstance(v, bool | str) or v is None for v in mine):
-            raise GossamerError(
+            raise InputError(
                 f"The parameter groups differ in {name} ({' and '.join(sorted(map(str, mine)))}), which all must "
                 f"share; only numbers such as lr, weight_decay and momentum can be a group's own."
             )
@@ -76,7 +76,7 @@ def check_group(group: dict[str, Any], title: str) -> None:
     for name in COMMON:
         value = float(group[name])
         if not (value >= 0 and value != float("inf")):
-            raise GossamerError(f"{title} needs a finite {name} of at least 0, but {name} is {value:g}.")
+            raise InputError(f"{title} needs a finite {name} of at least 0, but {name} is {value:g}.")
     for parameter in group["params"]:
         if not parameter.is_floating_point():
-            raise GossamerError(f"{title} trains real parameters, but one is of type {parameter.dtype}.")
+            raise InputError(f"{title} trains real parameters, but one is of type {parameter.dtype}.")

@@ -1,6 +1,6 @@
 """Parameters that the user writes to between two steps."""
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.optim.bucket import Bucket
 
 
@@ -16,11 +16,11 @@ def take_over_writes(bucket: Bucket, round: int, overlaps: bool, loaded: bool, l
         bucket.read()
     elif bucket.written(thoroughly=loaded or laid_out):
         if loaded:
-            raise GossamerError(
+            raise InputError(
                 "The model's parameters are not those that were saved with this optimizer state; load the model's "
                 "checkpoint of the same round, or call resend() on all nodes to go on from the present ones."
             )
-        raise GossamerError(
+        raise InputError(
             f"The parameters were written to between two steps, but their old values are already on their way to "
             f"the neighbours (round {round}); call resend() on all nodes after writing them."
         )

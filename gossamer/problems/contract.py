@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 class Problem(ABC):
@@ -92,12 +92,10 @@ class Problem(ABC):
 def check_sizes(nodes: int, dim: int) -> None:
     """Refuse a problem without nodes or coordinates."""
     if nodes < 1 or dim < 1:
-        raise GossamerError(
-            f"A problem needs at least one node and one coordinate, but it got nodes={nodes}, dim={dim}."
-        )
+        raise InputError(f"A problem needs at least one node and one coordinate, but it got nodes={nodes}, dim={dim}.")
 
 
 def check_variance(name: str, value: float) -> None:
     """Refuse a negative variance."""
     if not value >= 0:
-        raise GossamerError(f"{name} is a variance and cannot be {value:g}; use 0 or more.")
+        raise InputError(f"{name} is a variance and cannot be {value:g}; use 0 or more.")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.problems.contract import Problem, check_sizes
 
 # Entries of the table [points, samples] that `squared_gradient_norms` fills at a time.
@@ -26,22 +26,22 @@ class Logistic(Problem):
 
     def __init__(self, features: Tensor, labels: Tensor, ridge: float = 0.01, batch: int | None = None) -> None:
         if features.dim() != 3 or labels.shape != features.shape[:2]:
-            raise GossamerError(
+            raise InputError(
                 f"Logistic needs features [N, m, d] and labels [N, m], but they have the shapes "
                 f"{tuple(features.shape)} and {tuple(labels.shape)}."
             )
         self.n, self.samples, self.dim = features.shape
         check_sizes(self.n, self.dim)
         if self.samples < 1:
-            raise GossamerError("Logistic needs at least one sample at every node, but there are none.")
+            raise InputError("Logistic needs at least one sample at every node, but there are none.")
         if not bool((labels.abs() == 1).all()):
-            raise GossamerError("Logistic needs labels that are -1 or 1; turn labels 0 and 1 into 2 * labels - 1.")
+            raise InputError("Logistic needs labels that are -1 or 1; turn labels 0 and 1 into 2 * labels - 1.")
         if not ridge > 0:
-            raise GossamerError(
+            raise InputError(
                 f"Logistic needs ridge > 0, but ridge is {ridge:g}: without it separable data has no optimum; try 0.01."
             )
         if batch is not None and batch < 1:
-            raise GossamerError(f"A mini-batch needs at least one sample, not {batch}; None means all of them.")
+            raise InputError(f"A mini-batch needs at least one sample, not {batch}; None means all of them.")
         self.dtype = features.dtype
         self.features = features
         self.labels = labels.to(features.dtype)
@@ -71,9 +71,9 @@ class Logistic(Problem):
         """
         check_sizes(nodes, dim)
         if samples < 1:
-            raise GossamerError(f"Logistic needs at least one sample at every node, but samples is {samples}.")
+            raise InputError(f"Logistic needs at least one sample at every node, but samples is {samples}.")
         if not heterogeneity >= 0:
-            raise GossamerError(f"heterogeneity is the size of a shift and cannot be {heterogeneity:g}; use 0 or more.")
+            raise InputError(f"heterogeneity is the size of a shift and cannot be {heterogeneity:g}; use 0 or more.")
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.problems.contract import Problem, check_sizes, check_variance
 
 
@@ -21,7 +21,7 @@ class Quadratic(Problem):
 
     def __init__(self, scales: Tensor, targets: Tensor, sigma2: float = 0.0) -> None:
         if scales.dim() != 1 or targets.dim() != 2 or len(scales) != len(targets):
-            raise GossamerError(
+            raise InputError(
                 f"Quadratic needs scales [N] and targets [N, d], but they have the shapes {tuple(scales.shape)} and "
                 f"{tuple(targets.shape)}."
             )

@@ -9,13 +9,13 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer._common.specs import normalized, split
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
 from gossamer.report.curves import Band, at_the_end, average, node_accuracy
 from gossamer.report.style import Look, looks
-from gossamer.specs import split
 
 NOT_SETTINGS = ("method", "lr", "seed")
 """What varies within a panel; everything else makes another panel."""
@@ -40,7 +40,7 @@ class Entry:
     @property
     def method_name(self) -> str:
         """The method's name without its hyper-parameters, as `style.BUILT_IN` writes it."""
-        return split(self.cell.experiment.method)[0].lower().replace("_", "-")
+        return normalized(split(self.cell.experiment.method)[0])
 
     @property
     def title(self) -> str:
@@ -198,7 +198,7 @@ def collect(runs: Iterable[StoredRun]) -> Comparison:
     """Compare runs: panels of equal settings, in each the methods with their chosen step sizes."""
     found = tuple(dict.fromkeys(runs))
     if not found:
-        raise GossamerError("There are no runs to report on; make some with gossamer run, compare or sweep.")
+        raise InputError("There are no runs to report on; make some with gossamer run, compare or sweep.")
     groups = _joined(_by_settings(select(found)))
     groups.sort(key=lambda group: [natural(value) for value in group[0].values()])
     varied = [key for key in groups[0][0] if len({json.dumps(settings[key]) for settings, _ in groups}) > 1]

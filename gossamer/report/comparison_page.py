@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer._common.formatting import NONE, percent, word
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.report import graph_drawing
 from gossamer.report.charts import Figure, figure, partition_figure
@@ -15,7 +16,6 @@ from gossamer.report.line_charts import line_charts
 from gossamer.report.page import code, heading, page, paragraph
 from gossamer.report.style import BUILT_IN, MARKER_PATHS, Look
 from gossamer.report.tables import Table, matrix, ranking
-from gossamer.words import NONE, percent, word
 
 _HERE = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def plotly_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise GossamerError(
+        raise InputError(
             "The report's charts need plotly, which is not installed; run: pip install 'gossamer[report]'."
         ) from None
     script: str = get_plotlyjs()

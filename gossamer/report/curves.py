@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.rows import Row
+from gossamer._common.metrics import Row
 
 FloatArray = NDArray[np.float64]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.errors import GossamerError
-from gossamer.files import replacing
+from gossamer._common.files import replacing
+from gossamer.errors import InputError
 from gossamer.report.figures import load_matplotlib, render
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw_partition(
     classes = len(counts[0])
     names = [str(label) for label in range(classes)] if class_names is None else list(class_names)
     if len(names) != classes:
-        raise GossamerError(f"A chart of {classes} classes needs {classes} class names, not {len(names)}.")
+        raise InputError(f"A chart of {classes} classes needs {classes} class names, not {len(names)}.")
     _check_format(path)
     _save(bars_figure(counts, names, title, (min(4 + 0.35 * len(counts), 16), 4)), path)
 
@@ -43,7 +43,7 @@ def draw_partition(
 def draw_curve(run: "StoredRun", path: Path) -> None:
     """Accuracy over epochs: mean, the range over nodes, and the averaged model, into a .png, .svg or .pdf file."""
     if not run.rows:
-        raise GossamerError(f"{run.directory} has no figures yet, so there is nothing to draw.")
+        raise InputError(f"{run.directory} has no figures yet, so there is nothing to draw.")
     _check_format(path)
     figure: Figure = load_matplotlib().figure.Figure(figsize=(5.2, 3.4), layout="constrained")
     ax = figure.subplots()
@@ -60,7 +60,7 @@ def draw_curve(run: "StoredRun", path: Path) -> None:
 
 def _check_format(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
-        raise GossamerError(f"Cannot draw into {path}: its name must end in {', '.join(FORMATS)}.")
+        raise InputError(f"Cannot draw into {path}: its name must end in {', '.join(FORMATS)}.")
 
 
 def _save(figure: "Figure", path: Path) -> None:

@@ -4,8 +4,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.errors import GossamerError
-from gossamer.files import replacing
+from gossamer._common.files import replacing
+from gossamer.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def load_matplotlib() -> Any:
     try:
         import matplotlib.figure
     except ImportError:
-        raise GossamerError(
+        raise InputError(
             "Figures need matplotlib, which is not installed; run: pip install 'gossamer[report]'."
         ) from None
     return matplotlib

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.errors import GossamerError
-from gossamer.files import replacing
+from gossamer._common.files import replacing
+from gossamer.errors import InputError
 from gossamer.report import graph_drawing
 from gossamer.report.comparison import Comparison, Panel
 from gossamer.report.figures import load_matplotlib, render
@@ -38,7 +38,7 @@ def figure_files(comparison: Comparison, directory: Path, formats: Sequence[str]
     """Write every chart of every panel into `directory`; returns the paths."""
     for format in formats:
         if format not in FORMATS:
-            raise GossamerError(f"Figures are written as {', '.join(FORMATS)}, not as '{format}'.")
+            raise InputError(f"Figures are written as {', '.join(FORMATS)}, not as '{format}'.")
     written = []
     for panel in comparison.panels:
         prefix = f"{panel.key}-" if len(comparison.panels) > 1 else ""

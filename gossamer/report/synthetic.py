@@ -4,8 +4,8 @@ import json
 import math
 from pathlib import Path
 
+from gossamer._common.files import check_writable, write_text
 from gossamer.experiments.synthetic import SyntheticResult
-from gossamer.files import check_writable, write_text
 from gossamer.report.figures import check_matplotlib, save_figure
 from gossamer.report.page import code, drawing, heading, page, paragraph, table
 from gossamer.report.synthetic_figures import synthetic_figures

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from gossamer.files import write_text
+from gossamer._common.files import write_text
+from gossamer._common.formatting import NONE, duration, mean_std, percent, size
 from gossamer.report.comparison import Comparison, Entry, Panel
-from gossamer.words import NONE, duration, mean_std, percent, size
 
 _MOST_COLUMNS = 8
 

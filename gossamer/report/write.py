@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from gossamer._common.files import check_writable, write_text
 from gossamer.experiments.store import StoredRun
-from gossamer.files import check_writable, write_text
 from gossamer.report.comparison import collect
 from gossamer.report.comparison_page import comparison_page, plotly_script
 from gossamer.report.paper_figures import FORMATS, figure_files

@@ -2,7 +2,7 @@
 
 import inspect
 
-from gossamer.errors import GossamerError, describe
+from gossamer.errors import InputError, describe
 from gossamer.methods import Method
 from gossamer.methods.contract import refuse_lost_fields
 from gossamer.network import Ready
@@ -17,10 +17,10 @@ def refuse_unfinished(method: type[Method]) -> None:
     >>> refuse_unfinished(Half)
     Traceback (most recent call last):
     ...
-    gossamer.errors.GossamerError: Half annotates 'share' but is no dataclass, so 'share' is no hyper-parameter ...
+    gossamer.errors.InputError: Half annotates 'share' but is no dataclass, so 'share' is no hyper-parameter ...
     """
     if not hasattr(method, "facts"):
-        raise GossamerError(
+        raise InputError(
             f"{method.__qualname__} declares no facts; give the class a line such as "
             f"facts = Facts(title='{method.__qualname__}', sends=1)."
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gossamer.engine.trajectory import minimize
+from gossamer.engine.minimize import minimize
 from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic

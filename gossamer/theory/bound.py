@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.theory.setting import Setting, check_mixing, check_momentum, check_rounds, check_smoothness, check_step
 
 
@@ -61,7 +61,7 @@ def bound(setting: Setting, *, rounds: float, lr: float, beta: float) -> Bound:
     p, smoothness = setting.p, setting.smoothness
     limit = largest_step(p, beta, smoothness)
     if lr > limit:
-        raise GossamerError(
+        raise InputError(
             f"The bound is proven for step sizes up to {limit:.4g} here (p = {p:.4g}, beta = {beta:g}, "
             f"L = {smoothness:g}), but lr is {lr:g}; take a smaller one."
         )
@@ -84,7 +84,7 @@ def rounds_needed(target: float, setting: Setting, *, beta: float, lr: float | N
     first = bound(setting, rounds=1, lr=eta, beta=beta)
     floor = first.noise + first.disagreement
     if not target > floor:
-        raise GossamerError(
+        raise InputError(
             f"At the step size {eta:.4g} the noise alone keeps the bound above {floor:.4g}, so it never reaches "
             f"{target:g}; take a smaller lr or a larger target."
         )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from gossamer import topology as graphs
-from gossamer.engine.trajectory import minimize
-from gossamer.errors import GossamerError
+from gossamer.engine.minimize import minimize
+from gossamer.errors import InputError
 from gossamer.methods import MomentumTracking
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
@@ -57,7 +57,7 @@ def check(
     True
     """
     if not horizon > 0:
-        raise GossamerError(f"horizon is {horizon:g}, but the runs need a length above 0; 6 is usual.")
+        raise InputError(f"horizon is {horizon:g}, but the runs need a length above 0; 6 is usual.")
     check_variance("zeta2", zeta2)
     rows: list[Row] = []
     notes: list[str] = []
@@ -76,7 +76,7 @@ def check(
 def _checked(method: object) -> MomentumTracking:
     if isinstance(method, MomentumTracking):
         return method
-    raise GossamerError(
+    raise InputError(
         f"This check is about the proof for Momentum Tracking, which says nothing of {method!r}; pass MomentumTracking "
         f"or a subclass."
     )

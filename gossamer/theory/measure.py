@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.problems.contract import Problem
 
 
@@ -30,7 +30,7 @@ def noise(problem: Problem, x: Tensor, *, samples: int = 1000, seed: int = 0) ->
     True
     """
     if samples < 1:
-        raise GossamerError(f"Measuring the noise needs at least one stochastic gradient, but samples is {samples}.")
+        raise InputError(f"Measuring the noise needs at least one stochastic gradient, but samples is {samples}.")
     common = _point(problem, x).expand(problem.n, problem.dim)
     generator = torch.Generator().manual_seed(seed)
     full = problem.gradient(common)
@@ -42,7 +42,7 @@ def noise(problem: Problem, x: Tensor, *, samples: int = 1000, seed: int = 0) ->
 
 def _point(problem: Problem, x: Tensor) -> Tensor:
     if x.shape != (problem.dim,):
-        raise GossamerError(
+        raise InputError(
             f"The point must be one vector of {problem.dim} coordinates, common to all nodes, but its shape is "
             f"{tuple(x.shape)}."
         )

@@ -7,7 +7,7 @@ methods depend on p, beta, N and zeta^2; for a number that is a true upper bound
 import math
 from dataclasses import dataclass
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.problems.contract import check_variance
 from gossamer.theory.setting import Setting, check_momentum, check_rounds
 
@@ -71,14 +71,14 @@ def gradient_tracking_from_zero(
     """
     check_variance("initial_heterogeneity", initial_heterogeneity)
     if not -1 < smallest_eigenvalue <= 1:
-        raise GossamerError(
+        raise InputError(
             f"The smallest eigenvalue is {smallest_eigenvalue:g}, but it must lie in (-1, 1]; lazy weights (I + W)/2 "
             f"bring it there."
         )
     p, smoothness, gap = setting.p, setting.smoothness, setting.gap
     least = 2 / p * math.log(50 / p * (1 + math.log(1 / p)))
     if not rounds > least:
-        raise GossamerError(
+        raise InputError(
             f"This rate of Gradient Tracking holds for more than {least:.1f} rounds at p = {p:.4g}, but rounds is "
             f"{rounds:g}; take more rounds, or `gradient_tracking`, which holds from the first."
         )
@@ -98,7 +98,7 @@ def qg_dsgdm(setting: Setting, rounds: float, *, zeta2: float, beta: float) -> R
     check_variance("zeta2", zeta2)
     p, smoothness, gap = setting.p, setting.smoothness, setting.gap
     if beta > p / (21 + p):
-        raise GossamerError(
+        raise InputError(
             f"The rate of QG-DSGDm is proven only for beta <= p/(21 + p) = {p / (21 + p):.4g}, but beta is {beta:g}; "
             f"take a smaller beta, or Momentum Tracking, whose rate holds for any beta below 1."
         )

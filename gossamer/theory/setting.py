@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.problems.contract import Problem, check_variance
 from gossamer.topology import Topology
 
@@ -29,20 +29,20 @@ class Setting:
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
-            raise GossamerError(f"A network needs at least one node, but nodes is {self.nodes}.")
+            raise InputError(f"A network needs at least one node, but nodes is {self.nodes}.")
         check_mixing(self.p)
         check_smoothness(self.smoothness)
         if not self.gap >= 0:
-            raise GossamerError(f"The gap f(x_0) - f* is {self.gap:g}, but f* is the smallest value of f.")
+            raise InputError(f"The gap f(x_0) - f* is {self.gap:g}, but f* is the smallest value of f.")
         check_variance("sigma2", self.sigma2)
 
     @classmethod
     def of(cls, problem: Problem, topology: Topology) -> "Setting":
         """The setting of a problem on a static graph; gap and noise are those at the problem's start."""
         if topology.n != problem.n:
-            raise GossamerError(f"The problem has {problem.n} nodes but the graph has {topology.n}; make them equal.")
+            raise InputError(f"The problem has {problem.n} nodes but the graph has {topology.n}; make them equal.")
         if not topology.is_static:
-            raise GossamerError(
+            raise InputError(
                 f"The theory speaks of one mixing matrix for all rounds, but '{topology.name}' changes from round to "
                 f"round, and its p belongs to a whole period; use a static graph such as ring."
             )
@@ -54,28 +54,28 @@ class Setting:
 def check_mixing(p: float) -> None:
     """Refuse a mixing constant outside (0, 1]."""
     if not 0 < p <= 1:
-        raise GossamerError(f"The mixing constant p is {p:g}, but it lies in (0, 1]; p = 0 means a disconnected graph.")
+        raise InputError(f"The mixing constant p is {p:g}, but it lies in (0, 1]; p = 0 means a disconnected graph.")
 
 
 def check_smoothness(smoothness: float) -> None:
     """Refuse a smoothness constant that is not above zero."""
     if not 0 < smoothness < math.inf:
-        raise GossamerError(f"The smoothness L is {smoothness:g}, but it must be a finite number above 0.")
+        raise InputError(f"The smoothness L is {smoothness:g}, but it must be a finite number above 0.")
 
 
 def check_momentum(beta: float) -> None:
     """Refuse a momentum outside [0, 1)."""
     if not 0 <= beta < 1:
-        raise GossamerError(f"The theory holds for 0 <= beta < 1, but beta is {beta:g}.")
+        raise InputError(f"The theory holds for 0 <= beta < 1, but beta is {beta:g}.")
 
 
 def check_rounds(rounds: float) -> None:
     """Refuse a run without rounds."""
     if not rounds >= 1:
-        raise GossamerError(f"The theory holds from one round on, but rounds is {rounds:g}.")
+        raise InputError(f"The theory holds from one round on, but rounds is {rounds:g}.")
 
 
 def check_step(lr: float) -> None:
     """Refuse a step size that is not above zero."""
     if not 0 < lr < math.inf:
-        raise GossamerError(f"The step size is {lr:g}, but a bound needs a finite number above 0.")
+        raise InputError(f"The step size is {lr:g}, but a bound needs a finite number above 0.")

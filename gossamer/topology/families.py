@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gossamer import arguments
-from gossamer.arguments import node_count, whole_number
-from gossamer.errors import GossamerError
+from gossamer._common import checks as arguments
+from gossamer._common.checks import node_count, whole_number
+from gossamer.errors import InputError
 from gossamer.topology.csr import Ints
 from gossamer.topology.graph import Graph
 from gossamer.topology.random_graphs import connected_draw, random_pairing, rewired_lattice
@@ -95,7 +95,7 @@ def hypercube(n: int, weights: str = "metropolis") -> Topology:
     nodes = np.arange(n)
     if n & (n - 1):
         below = 1 << (n.bit_length() - 1)
-        raise GossamerError(f"A hypercube has a power of two of nodes, not {n}; use {below} or {2 * below}.")
+        raise InputError(f"A hypercube has a power of two of nodes, not {n}; use {below} or {2 * below}.")
     pairs = [(nodes, nodes ^ (1 << k)) for k in range(n.bit_length() - 1)]
     return on_graph("hypercube", Graph(n, _edges(pairs)), weights)
 
@@ -130,17 +130,17 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
     n = node_count(n)
     degree = whole_number(degree, "the degree of a regular graph", least=0)
     if degree >= n:
-        raise GossamerError(f"A regular graph of {n} nodes has a degree of at most {n - 1}, not {degree}.")
+        raise InputError(f"A regular graph of {n} nodes has a degree of at most {n - 1}, not {degree}.")
     if n * degree % 2:
-        raise GossamerError(
+        raise InputError(
             f"There is no regular graph of {n} nodes of degree {degree}, because n times degree counts every edge "
             f"twice and must be even; change either by one."
         )
     if degree < min(2, n - 1):
-        raise GossamerError(f"A regular graph of {n} nodes of degree {degree} is not connected; use degree 2 or more.")
+        raise InputError(f"A regular graph of {n} nodes of degree {degree} is not connected; use degree 2 or more.")
     draw = connected_draw(lambda rng: random_pairing(n, degree, rng), _generator(seed))
     if draw is None:
-        raise GossamerError(
+        raise InputError(
             f"No connected regular graph of {n} nodes of degree {degree} was found; try another seed or degree."
         )
     return on_graph("random-regular", draw, weights)
@@ -165,7 +165,7 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
 
     graph = Graph(n) if pairs == 0 else connected_draw(draw, _generator(seed))
     if graph is None:
-        raise GossamerError(
+        raise InputError(
             f"No connected graph of {n} nodes was found at edge probability {probability:g}; "
             f"use a probability well above log(n)/n = {math.log(n) / n:.3g}."
         )
@@ -184,14 +184,14 @@ def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, wei
     n = node_count(n)
     degree = whole_number(degree, "the degree of a small world", least=2)
     if degree % 2 or degree >= n:
-        raise GossamerError(
+        raise InputError(
             f"A small world starts from a ring joined to degree/2 nodes on each side, so the degree must be even and "
             f"below the {n} nodes, not {degree}."
         )
     rewire = arguments.probability(rewire, "the rewiring probability")
     graph = connected_draw(lambda rng: rewired_lattice(n, degree, rewire, rng), _generator(seed))
     if graph is None:
-        raise GossamerError(
+        raise InputError(
             f"No connected small world of {n} nodes of degree {degree} was found at rewiring probability {rewire:g}; "
             f"use a larger degree or a smaller probability."
         )
@@ -214,7 +214,7 @@ def _rectangle(name: str, n: int, rows: int | None) -> Ints:
         rows = max(divisor for divisor in range(1, math.isqrt(n) + 1) if n % divisor == 0)
     rows = whole_number(rows, f"the number of rows of a {name}", least=1)
     if n % rows:
-        raise GossamerError(f"A {name} of {n} nodes cannot have {rows} rows; the rows must divide the nodes evenly.")
+        raise InputError(f"A {name} of {n} nodes cannot have {rows} rows; the rows must divide the nodes evenly.")
     return np.arange(n).reshape(rows, n // rows)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gossamer.threads import one_thread
+from gossamer._common.threads import one_thread
 from gossamer.topology.csr import Floats, Ints
 from gossamer.topology.graph import Graph
 from gossamer.topology.symmetry import edge_classes

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arguments import node_count
-from gossamer.errors import GossamerError
+from gossamer._common.checks import node_count
+from gossamer.errors import InputError
 from gossamer.topology.csr import Ints, frozen, row_pointers
 from gossamer.topology.distance import diameter, distances
 
@@ -77,7 +77,7 @@ class Graph:
     def diameter(self) -> int:
         """The largest number of edges on a shortest path between two nodes."""
         if not self.is_connected:
-            raise GossamerError(
+            raise InputError(
                 f"The graph has no diameter because no path joins node 0 and node {self.unreachable}; "
                 f"add edges until it is connected."
             )
@@ -101,7 +101,7 @@ def checked_labels(n: int, labels: Sequence[str] | None) -> tuple[str, ...] | No
         return None
     names = tuple(str(label) for label in labels)
     if len(names) != n or len(set(names)) != n:
-        raise GossamerError(f"{n} nodes need {n} different names, not {len(names)} of which {len(set(names))} differ.")
+        raise InputError(f"{n} nodes need {n} different names, not {len(names)} of which {len(set(names))} differ.")
     return names
 
 
@@ -111,15 +111,15 @@ def _tidy(n: int, edges: npt.ArrayLike) -> Ints:
     if pairs.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
-        raise GossamerError(
+        raise InputError(
             f"Edges must be pairs of node numbers, not an array of shape {pairs.shape} and type {pairs.dtype}."
         )
     low, high = pairs.min(axis=1).astype(np.int64), pairs.max(axis=1).astype(np.int64)
     if low.min() < 0 or high.max() >= n:
         outside = int(low.min() if low.min() < 0 else high.max())
-        raise GossamerError(f"An edge names node {outside}, but the {n} nodes are numbered from 0 to {n - 1}.")
+        raise InputError(f"An edge names node {outside}, but the {n} nodes are numbered from 0 to {n - 1}.")
     if np.any(low == high):
-        raise GossamerError(
+        raise InputError(
             f"Node {low[low == high][0]} is joined to itself; "
             f"leave self-loops out, because every node always keeps a share of its own vector."
         )

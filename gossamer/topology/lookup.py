@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Callable
 
-from gossamer import specs
-from gossamer.errors import GossamerError, unknown
+from gossamer._common import specs
+from gossamer.errors import InputError, unknown
 from gossamer.topology import families, schedules
 from gossamer.topology.sources import from_file, from_matrix_file
 from gossamer.topology.topology import Topology
@@ -56,7 +56,7 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
     if isinstance(spec, Topology):
         return _of_size(spec, spec.name, n)
     if not isinstance(spec, str):
-        raise GossamerError(f"A topology is given by its name or as a Topology, not as {type(spec).__name__}.")
+        raise InputError(f"A topology is given by its name or as a Topology, not as {type(spec).__name__}.")
     name, rest = specs.split(spec)
     if name == "file":
         return _of_size(from_file(_path(name, rest), weights), spec, n)
@@ -65,7 +65,7 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
     if name not in names():
         raise unknown("topology", name, [*names(), "file:PATH", "matrix:PATH"])
     if n is None:
-        raise GossamerError(f"Say how many nodes the topology '{name}' should have.")
+        raise InputError(f"Say how many nodes the topology '{name}' should have.")
     build = FAMILIES.get(name) or SCHEDULES[name]
     parameters = specs.parameters("topology", name, build, rest, given=("n", "weights"))
     if "seed" in inspect.signature(build).parameters:
@@ -77,13 +77,13 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
 
 def _path(name: str, path: str) -> str:
     if not path:
-        raise GossamerError(f"Give the file after the colon, as in '{name}:PATH'.")
+        raise InputError(f"Give the file after the colon, as in '{name}:PATH'.")
     return path
 
 
 def _of_size(topology: Topology, name: str, n: int | None) -> Topology:
     if n is not None and n != topology.n:
-        raise GossamerError(f"The topology '{name}' has {topology.n} nodes, but {n} were asked for; make them agree.")
+        raise InputError(f"The topology '{name}' has {topology.n} nodes, but {n} were asked for; make them agree.")
     return topology
 
 
@@ -92,7 +92,7 @@ def _reweighted(topology: Topology, weights: str) -> Topology:
     if weights == "lazy":
         return topology.lazy()
     if weights != "metropolis":
-        raise GossamerError(
+        raise InputError(
             f"The topology '{topology.name}' brings its own weights, so {weights} weights do not apply; "
             f"leave the default, or use lazy."
         )

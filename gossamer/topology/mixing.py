@@ -6,8 +6,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.arguments import node_count
-from gossamer.errors import GossamerError
+from gossamer._common.checks import node_count
+from gossamer.errors import InputError
 from gossamer.topology.csr import Floats, Ints, frozen, row_numbers, row_pointers
 
 TOLERANCE = 1e-12
@@ -49,9 +49,9 @@ class Mixing:
         columns = np.concatenate([np.asarray(senders, dtype=np.int64), own])
         entries = np.concatenate([np.asarray(values, dtype=np.float64), np.zeros(n)])
         if not len(rows) == len(columns) == len(entries):
-            raise GossamerError("A mixing matrix needs one receiver, one sender and one value per entry.")
+            raise InputError("A mixing matrix needs one receiver, one sender and one value per entry.")
         if min(rows.min(), columns.min()) < 0 or max(rows.max(), columns.max()) >= n:
-            raise GossamerError(f"An entry of the mixing matrix lies outside of its {n} nodes, 0 to {n - 1}.")
+            raise InputError(f"An entry of the mixing matrix lies outside of its {n} nodes, 0 to {n - 1}.")
         keys = rows * n + columns
         order = np.argsort(keys)
         keys = keys[order]
@@ -66,11 +66,11 @@ class Mixing:
 
     def _validate(self) -> None:
         if not np.all(np.isfinite(self.values)):
-            raise GossamerError("The mixing matrix holds a value that is not a finite number.")
+            raise InputError("The mixing matrix holds a value that is not a finite number.")
         rows = row_numbers(self.indptr)
         if not self.allow_negative and self.values.min() < 0:
             worst = int(self.values.argmin())
-            raise GossamerError(
+            raise InputError(
                 f"The mixing matrix has the negative weight {self.values[worst]:.6g} in row {rows[worst]}, column "
                 f"{self.indices[worst]}; weights must not be negative (only weights='fastest' may use such weights)."
             )
@@ -79,7 +79,7 @@ class Mixing:
             allowed = np.maximum(TOLERANCE, np.finfo(np.float64).eps * np.bincount(places, minlength=self.n))
             worst = int((np.abs(sums - 1) / allowed).argmax())
             if abs(sums[worst] - 1) > allowed[worst]:
-                raise GossamerError(
+                raise InputError(
                     f"{kind} {worst} of the mixing matrix sums to {sums[worst]:.15g}, not to 1; gossip keeps the "
                     f"average only if every row and every column sums to 1 (to {allowed[worst]:.2g}, in double "
                     f"precision)."
@@ -91,9 +91,9 @@ class Mixing:
         try:
             dense = np.asarray(matrix, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise GossamerError("A mixing matrix must be a square array of numbers.") from error
+            raise InputError("A mixing matrix must be a square array of numbers.") from error
         if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or dense.size == 0:
-            raise GossamerError(f"A mixing matrix must be a square array of numbers, not one of shape {dense.shape}.")
+            raise InputError(f"A mixing matrix must be a square array of numbers, not one of shape {dense.shape}.")
         rows, columns = np.nonzero(dense)
         return cls(len(dense), rows, columns, dense[rows, columns])
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gossamer.arguments import node_count, whole_number
-from gossamer.errors import GossamerError
+from gossamer._common.checks import node_count, whole_number
+from gossamer.errors import InputError
 from gossamer.topology.csr import Ints
 from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import Mixing
@@ -46,7 +46,7 @@ def random_matchings(n: int, period: int = 100, seed: int = 0) -> Topology:
         together = np.stack([np.tile(np.arange(n), period), partners.ravel()], axis=1)
         if Graph(n, together[together[:, 0] != together[:, 1]]).is_connected:
             return Topology("random-matchings", [_halves(np.arange(n), row) for row in partners])
-    raise GossamerError(
+    raise InputError(
         f"Random matchings of {n} nodes do not connect all of them within {period} rounds; use a longer period."
     )
 
@@ -70,10 +70,10 @@ def in_turn(parts: Iterable[Topology | Graph | Mixing], weights: str = "metropol
         elif isinstance(part, Mixing):
             rounds.append(part)
         else:
-            raise GossamerError(f"A schedule takes topologies, graphs and mixing matrices, not {type(part).__name__}.")
+            raise InputError(f"A schedule takes topologies, graphs and mixing matrices, not {type(part).__name__}.")
         if not isinstance(part, Mixing) and part.labels is not None:
             if labels not in (None, part.labels):
-                raise GossamerError("All parts of a schedule must name their nodes alike and in the same order.")
+                raise InputError("All parts of a schedule must name their nodes alike and in the same order.")
             labels = part.labels
     return Topology("in-turn", rounds, labels)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.topology.families import on_graph
 from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import Mixing
@@ -29,10 +29,10 @@ def from_edges(
     pairs = [tuple(edge) for edge in edges]
     for pair in pairs:
         if len(pair) != 2:
-            raise GossamerError(f"An edge joins two nodes, but one of '{name}' lists {len(pair)}: {pair!r}.")
+            raise InputError(f"An edge joins two nodes, but one of '{name}' lists {len(pair)}: {pair!r}.")
     nodes = list(dict.fromkeys(node for pair in pairs for node in pair))
     if not nodes:
-        raise GossamerError(f"The graph '{name}' has no edges; give at least one pair of nodes.")
+        raise InputError(f"The graph '{name}' has no edges; give at least one pair of nodes.")
     return on_graph(name, _numbered(nodes, pairs), weights)
 
 
@@ -46,15 +46,15 @@ def from_networkx(graph: Any, weights: str = "metropolis") -> Topology:
     [[0, 1], [1, 2]]
     """
     if not all(hasattr(graph, part) for part in ("nodes", "edges", "is_directed")):
-        raise GossamerError(f"from_networkx needs a networkx graph, not {type(graph).__name__}.")
+        raise InputError(f"from_networkx needs a networkx graph, not {type(graph).__name__}.")
     if graph.is_directed():
-        raise GossamerError(
+        raise InputError(
             "The networkx graph is directed, but mixing weights are built for undirected graphs; "
             "call graph.to_undirected(), or give your own doubly stochastic matrix to from_matrix."
         )
     nodes = list(graph.nodes)
     if not nodes:
-        raise GossamerError("The networkx graph has no nodes; give at least one.")
+        raise InputError("The networkx graph has no nodes; give at least one.")
     return on_graph("networkx", _numbered(nodes, [edge[:2] for edge in graph.edges]), weights)
 
 
@@ -74,7 +74,7 @@ def from_file(path: str | Path, weights: str = "metropolis") -> Topology:
     for number, line in enumerate(_read(path, "edge list").splitlines(), start=1):
         words = line.partition("#")[0].split()
         if len(words) not in (0, 2):
-            raise GossamerError(
+            raise InputError(
                 f"Line {number} of '{path}' must name the two nodes of an edge, but it holds {len(words)} words."
             )
         if words:
@@ -92,7 +92,7 @@ def from_matrix(matrix: npt.ArrayLike, labels: Sequence[str] | None = None, name
     idle = np.any(topology.mixings[0].dense().diagonal() == 0)
     # With a positive weight of its own on every node a connected W always contracts.
     if idle and topology.spectral_gap < 1e-12:
-        raise GossamerError(
+        raise InputError(
             "This mixing matrix only passes vectors around and never averages them (an eigenvalue other than the "
             "first has size 1); give every node a positive weight of its own, for example by (I + W)/2."
         )
@@ -111,11 +111,11 @@ def from_matrix_file(path: str | Path) -> Topology:
     """
     text = _read(path, "matrix").replace(",", " ")
     if not any(line.partition("#")[0].strip() for line in text.splitlines()):
-        raise GossamerError(f"The matrix file '{path}' is empty.")
+        raise InputError(f"The matrix file '{path}' is empty.")
     try:
         matrix = np.loadtxt(io.StringIO(text), ndmin=2)
     except ValueError as error:
-        raise GossamerError(
+        raise InputError(
             f"The matrix file '{path}' must hold rows of equally many numbers, separated by commas or blanks."
         ) from error
     return from_matrix(matrix, name=Path(path).stem)
@@ -129,7 +129,7 @@ def _numbered(nodes: Sequence[Hashable], pairs: Iterable[tuple[Hashable, ...]]) 
     places = {node: place for place, node in enumerate(nodes)}
     for a, b in pairs:
         if a == b:
-            raise GossamerError(
+            raise InputError(
                 f"Node {a} is joined to itself; "
                 f"leave self-loops out, because every node always keeps a share of its own vector."
             )
@@ -147,6 +147,6 @@ def _read(path: str | Path, what: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise GossamerError(f"The {what} '{path}' cannot be read: {error.strerror or error}.") from error
+        raise InputError(f"The {what} '{path}' cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise GossamerError(f"The {what} '{path}' is not a text file in UTF-8.") from error
+        raise InputError(f"The {what} '{path}' is not a text file in UTF-8.") from error

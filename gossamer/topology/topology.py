@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.topology.csr import row_numbers
 from gossamer.topology.graph import Graph, checked_labels
 from gossamer.topology.mixing import Mixing
@@ -36,10 +36,10 @@ class Topology:
         self.name = name
         self.mixings = tuple(mixings)
         if not self.mixings:
-            raise GossamerError(f"The topology '{name}' needs the weights of at least one round.")
+            raise InputError(f"The topology '{name}' needs the weights of at least one round.")
         sizes = sorted({mixing.n for mixing in self.mixings})
         if len(sizes) > 1:
-            raise GossamerError(
+            raise InputError(
                 f"All rounds of a topology must have the same nodes, but '{name}' mixes rounds of "
                 f"{' and '.join(map(str, sizes))} nodes."
             )
@@ -48,7 +48,7 @@ class Topology:
         if apart is not None:
             over_time = "" if self.is_static else f" in the {self.period} rounds of its period"
             names = self.labels or range(self.n)
-            raise GossamerError(
+            raise InputError(
                 f"The graph '{name}' is not connected: no path joins node {names[0]} and node {names[apart]}{over_time}"
                 f", so the nodes could never agree; add edges between its parts."
             )
@@ -129,7 +129,7 @@ class Topology:
         """The smallest eigenvalue of a static symmetric W."""
         if not self.is_static or not self.is_symmetric:
             kind = "directed" if self.is_static else "a schedule over time"
-            raise GossamerError(
+            raise InputError(
                 f"The smallest eigenvalue is defined for one symmetric mixing matrix, but '{self.name}' is {kind}; "
                 f"use a static undirected graph."
             )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gossamer.errors import GossamerError, unknown
+from gossamer.errors import InputError, unknown
 from gossamer.topology.csr import Floats
 from gossamer.topology.fastest import fastest_weights
 from gossamer.topology.graph import Graph
@@ -27,7 +27,7 @@ def metropolis(graph: Graph) -> Mixing:
 def uniform(graph: Graph) -> Mixing:
     """W_ij = 1/(deg + 1) for the neighbours and the node itself: regular graphs only."""
     if not graph.is_regular:
-        raise GossamerError(
+        raise InputError(
             f"Uniform weights need a regular graph, but the degrees here run from {graph.degrees.min()} to "
             f"{graph.degrees.max()}; use weights='metropolis', which equals uniform weights on regular graphs."
         )
@@ -42,7 +42,7 @@ def lazy(graph: Graph) -> Mixing:
 def fastest(graph: Graph) -> Mixing:
     """FDLA: the symmetric weights, negative ones allowed, whose second largest |eigenvalue| is smallest."""
     if not graph.is_connected:
-        raise GossamerError(
+        raise InputError(
             f"Fastest weights need a connected graph, but no path joins node 0 and node {graph.unreachable}."
         )
     i, j = graph.edges.T

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gossamer import __version__
+from gossamer._common.progress import progress_bar
 from gossamer.cli import main
 from gossamer.methods import BUILT_IN
-from gossamer.progress import progress_bar
 
 QUICK = ("--rounds", "20", "--dim", "2", "--zeta2", "25")
 

@@ -9,10 +9,10 @@ import pytest
 
 from gossamer import methods
 from gossamer.cli import main
-from gossamer.cli.show import print_run, print_table
+from gossamer.cli.output import print_run, print_table
 from gossamer.errors import GossamerError
-from gossamer.experiments.claims import claim
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.locks import claim
 from gossamer.experiments.store import StoredRun, find_runs, refuse_another
 from gossamer.experiments.training import train
 

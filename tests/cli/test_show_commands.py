@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from gossamer.cli import main
-from gossamer.cli.show_things import PROMISES
+from gossamer.cli.show import PROMISES
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import train
 from gossamer.methods import Facts

@@ -21,7 +21,7 @@ from gossamer.engine import chains
 from gossamer.engine.chains import BATCH_LAST, CHANNELS_LAST, Chain, Plan
 from gossamer.engine.chains.contract import Arrangement
 from gossamer.engine.evaluation import evaluate, evaluate_chain
-from gossamer.engine.flat import Layout, NodeModels
+from gossamer.engine.node_models import Layout, NodeModels
 from gossamer.engine.simulation import Settings, Simulation
 from gossamer.engine.workers import Workers
 from gossamer.models import LeNet, ResNet34, SmallCNN

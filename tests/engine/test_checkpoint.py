@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer import checkpoint_files, data
+from gossamer import data
+from gossamer._common import checkpoint_file as checkpoint_files
 from gossamer.engine import Cosine, StepSize, checkpoint
 from gossamer.errors import GossamerError
 from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits

@@ -6,9 +6,9 @@ import pytest
 
 from gossamer import GossamerError
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.job import WorkPlan
 from gossamer.experiments.launchers import Submitted, check_launcher, work_from_json
 from gossamer.experiments.sweep import run_sweep
-from gossamer.experiments.work import WorkPlan
 
 TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.only import part_of
+from gossamer.experiments.grid_filter import part_of
 from gossamer.experiments.paper import recipes
 from gossamer.experiments.paper.measurement import measure
 from gossamer.experiments.paper.plan import Plan, Planned

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from gossamer import GossamerError
-from gossamer.experiments.claims import claim, holder
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
+from gossamer.experiments.job import StorageError, WorkPlan, mark_failed, stop_if_storage_is_exhausted
+from gossamer.experiments.locks import claim, holder
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
-from gossamer.experiments.work import StorageError, WorkPlan, mark_failed, stop_if_storage_is_exhausted
 
 TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 
@@ -306,7 +307,7 @@ def test_a_claim_excludes_others_and_names_its_holder(tmp_path):
 
 def test_a_claim_ends_with_its_process(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from gossamer.experiments.claims import claim\n"
+        "import sys, time; from pathlib import Path; from gossamer.experiments.locks import claim\n"
         "with claim(Path(sys.argv[1]), 'run') as ours: print(ours, flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -333,7 +334,7 @@ def test_a_run_that_failed_before_it_began_says_what_was_asked(tmp_path):
 
 
 def test_a_failed_run_can_be_shown(tmp_path, capsys):
-    from gossamer.cli.show import print_run
+    from gossamer.cli.output import print_run
 
     mark_failed(tmp_path / "run", Experiment(**TINY), "no data")
     print_run(StoredRun(tmp_path / "run"))
@@ -370,7 +371,7 @@ def test_the_sentence_tells_all():
     ],
 )
 def test_only_trouble_with_the_runs_own_disk_stops_the_sweep(error, stops):
-    wrapped = GossamerError("Cannot write")
+    wrapped = InputError("Cannot write")
     wrapped.__cause__ = error
     for raised in (error, wrapped) if isinstance(error, OSError) else (error,):
         if stops:

@@ -12,10 +12,10 @@ import pytest
 
 from gossamer import GossamerError, methods
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.job import mark_failed
 from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import StoredRun, add_row, find_runs
 from gossamer.experiments.training import ATTEMPT, Execution, begin, finish, train
-from gossamer.experiments.work import mark_failed
 
 TINY = Experiment(rounds=6, batch_size=16, lr=0.05, evaluations=3, nodes=4, partition="k-class:k=5")
 
@@ -253,7 +253,8 @@ def test_a_killed_run_goes_on_to_the_same_figures(tmp_path):
     experiment = Experiment.from_dict({**TINY.to_dict(), "rounds": 120, "evaluations": 6})
     whole = train(experiment, tmp_path / "whole")
     code = (
-        "import sys; from pathlib import Path; import gossamer.engine.run as r; r.SECONDS_BETWEEN_CHECKPOINTS = 0.0;"
+        "import sys; from pathlib import Path; from importlib import import_module;"
+        "import_module('gossamer.engine.simulate').SECONDS_BETWEEN_CHECKPOINTS = 0.0;"
         "from gossamer.experiments.experiment import Experiment; from gossamer.experiments.training import train;"
         f"train(Experiment.from_dict({experiment.to_dict()!r}), Path(sys.argv[1]))"
     )

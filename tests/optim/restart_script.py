@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import torch
 import torch.distributed as dist
 
-from gossamer import checkpoint_files
+from gossamer._common import checkpoint_file as checkpoint_files
 from tests.optim.restarts import MAKERS, graph_for
 from tests.optim.sites import Site
 

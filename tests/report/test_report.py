@@ -13,8 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from gossamer import GossamerError
+from gossamer._common.files import check_writable, replacing, write_text
 from gossamer.experiments.synthetic import SyntheticConfig, SyntheticResult, run_synthetic
-from gossamer.files import check_writable, replacing, write_text
 from gossamer.methods import BUILT_IN
 from gossamer.report import page as html
 from gossamer.report.figures import check_matplotlib, render, save_figure

@@ -18,7 +18,7 @@ why it cannot be.
 
 from collections.abc import Callable
 
-from gossamer import specs
+from gossamer._common import specs
 from gossamer.data.partition.kinds import dirichlet, iid, k_class, shards
 from gossamer.data.partition.own import from_function, from_lists
 from gossamer.data.partition.recipe import Recipe

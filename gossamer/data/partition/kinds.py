@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.arguments import is_finite_number, whole_number
+from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.data.partition.recipe import DrawnRecipe, Indices, Labels
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 DIRICHLET_DRAWS = 10_000
 
@@ -94,17 +94,15 @@ class k_class(DrawnRecipe):
         """Raise unless there is a matrix as `holders` promises; these three conditions are all it needs."""
         classes = len(counts)
         if not 1 <= self.k <= classes:
-            raise GossamerError(
-                f"A node can hold between 1 and all {classes} classes of these targets, not k={self.k}."
-            )
+            raise InputError(f"A node can hold between 1 and all {classes} classes of these targets, not k={self.k}.")
         if self.nodes * self.k < classes:
-            raise GossamerError(
+            raise InputError(
                 f"{self.nodes} nodes with {self.k} classes each cannot hold all {classes} classes: "
                 f"use k >= {math.ceil(classes / self.nodes)} or at least {math.ceil(classes / self.k)} nodes."
             )
         places = np.minimum(counts, self.nodes).sum()
         if places < self.nodes * self.k:
-            raise GossamerError(
+            raise InputError(
                 f"{self.nodes} nodes cannot hold {self.k} classes each, because a class has no more holders than "
                 f"samples to distribute and the smallest class has {counts.min()}: there is room for {places} of the "
                 f"{self.nodes * self.k} holders; use a smaller k, fewer nodes, more samples or a smaller holdout."
@@ -151,9 +149,9 @@ class dirichlet(DrawnRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_finite_number(self.alpha) or not self.alpha > 0:
-            raise GossamerError(f"Dirichlet's alpha must be positive and finite, not {self.alpha!r}.")
+            raise InputError(f"Dirichlet's alpha must be positive and finite, not {self.alpha!r}.")
         if whole_number(self.min_size, "the min_size of a node", least=None) < 1:
-            raise GossamerError(f"min_size must be at least 1, because no node may be empty, not {self.min_size}.")
+            raise InputError(f"min_size must be at least 1, because no node may be empty, not {self.min_size}.")
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Draw the proportions, then cut each class at their cumulative sums."""
@@ -169,7 +167,7 @@ class dirichlet(DrawnRecipe):
     def cuts(self, counts: Labels, rng: np.random.Generator) -> NDArray[np.int64]:
         """Where each node's part of each class ends [classes, nodes]."""
         if self.nodes * self.min_size > counts.sum():
-            raise GossamerError(
+            raise InputError(
                 f"{counts.sum()} samples cannot give each of {self.nodes} nodes the {self.min_size} that min_size asks "
                 "for: lower min_size (and the batch size) or use fewer nodes."
             )
@@ -179,7 +177,7 @@ class dirichlet(DrawnRecipe):
             ends[:, -1] = counts
             if np.diff(ends, axis=1, prepend=0).sum(0).min() >= self.min_size:
                 return ends
-        raise GossamerError(
+        raise InputError(
             f"None of {DIRICHLET_DRAWS} draws with alpha={self.alpha} gave each of {self.nodes} nodes at least "
             f"{self.min_size} samples: raise alpha, lower min_size (and the batch size) or use fewer nodes."
         )
@@ -204,13 +202,13 @@ class shards(DrawnRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if whole_number(self.per_node, "the number of shards per node", least=None) < 1:
-            raise GossamerError(f"Every node needs at least one shard, not per_node={self.per_node}.")
+            raise InputError(f"Every node needs at least one shard, not per_node={self.per_node}.")
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Sort (random order inside a class), cut, deal."""
         count = self.nodes * self.per_node
         if count > len(labels):
-            raise GossamerError(
+            raise InputError(
                 f"{len(labels)} samples cannot be cut into {count} shards: use fewer nodes or fewer shards per node."
             )
         shuffled = rng.permutation(len(labels))

@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from gossamer.data.partition.recipe import DrawnRecipe, Indices, Labels, Recipe, as_array, hold_out
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 IndexList = Sequence[int] | Tensor | Indices
 
@@ -68,7 +68,7 @@ class from_function(DrawnRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.function):
-            raise GossamerError(
+            raise InputError(
                 "A partition from a function needs a function of (labels, nodes, rng), "
                 f"not an object of type {type(self.function).__name__}."
             )
@@ -77,7 +77,7 @@ class from_function(DrawnRecipe):
         """Call the function and check its answer."""
         lists = listed(self.function(labels, self.nodes, rng), "A partition function returns")
         if len(lists) != self.nodes:
-            raise GossamerError(
+            raise InputError(
                 f"The partition function gave {len(lists)} lists for {self.nodes} nodes: give one per node."
             )
         return checked(lists, len(labels))
@@ -87,7 +87,7 @@ def listed(lists: Iterable[IndexList], what: str) -> list[IndexList]:
     """`lists` as a list; raises unless it can be gone through in the order of the nodes."""
     ordered = isinstance(lists, Iterable) and not isinstance(lists, str | Mapping | Set)
     if not ordered or getattr(lists, "ndim", 1) == 0:
-        raise GossamerError(
+        raise InputError(
             f"{what} one list of samples per node, such as [[0, 2], [1, 3]], "
             f"not an object of type {type(lists).__name__}."
         )
@@ -100,19 +100,19 @@ def checked(lists: Sequence[IndexList], samples: int) -> list[Indices]:
     for number, indices in enumerate(lists):
         array = as_array(indices)
         if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-            raise GossamerError(
+            raise InputError(
                 f"List {number} of a partition must be a flat list of integers, "
                 f"not of shape {array.shape} and type {array.dtype}."
             )
         outside = array[(array < 0) | (array >= samples)]
         if outside.size:
-            raise GossamerError(
+            raise InputError(
                 f"List {number} of a partition names sample {outside[0]}, but the samples are 0 to {samples - 1}."
             )
         arrays.append(array.astype(np.int64))
     times = np.bincount(np.concatenate(arrays), minlength=samples)
     if times.max() > 1:
-        raise GossamerError(
+        raise InputError(
             f"Sample {times.argmax()} is listed {times.max()} times in a partition: every sample has one place."
         )
     return arrays

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.arguments import is_finite_number, whole_number
+from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.data.partition.result import Partition
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 Labels = NDArray[np.int64]
 Indices = NDArray[np.int64]
@@ -33,11 +33,11 @@ class Recipe(ABC):
 
     def __post_init__(self) -> None:
         if whole_number(self.nodes, "the number of nodes", least=None) < 1:
-            raise GossamerError(f"A partition needs at least one node, not {self.nodes}.")
+            raise InputError(f"A partition needs at least one node, not {self.nodes}.")
         if whole_number(self.seed, "a partition's seed", least=None) < 0:
-            raise GossamerError(f"A partition's seed is a number 0 or above, not {self.seed}.")
+            raise InputError(f"A partition's seed is a number 0 or above, not {self.seed}.")
         if not isinstance(self.equal_sizes, bool):
-            raise GossamerError(f"A partition's equal_sizes is True or False, not {self.equal_sizes!r}.")
+            raise InputError(f"A partition's equal_sizes is True or False, not {self.equal_sizes!r}.")
 
     @abstractmethod
     def divide(self, labels: Labels, holdout: float) -> tuple[Sequence[Indices], Indices]:
@@ -47,9 +47,7 @@ class Recipe(ABC):
         """Keep round(holdout * n) samples for validation (every class in proportion) and distribute the rest."""
         labels = as_labels(targets)
         if not is_finite_number(holdout) or not 0 <= holdout < 1:
-            raise GossamerError(
-                f"holdout is the share of samples kept for validation, 0 <= holdout < 1, not {holdout!r}."
-            )
+            raise InputError(f"holdout is the share of samples kept for validation, 0 <= holdout < 1, not {holdout!r}.")
         own, validation = self.divide(labels, holdout)
         refuse_empty(own)
         if self.equal_sizes:
@@ -75,7 +73,7 @@ class DrawnRecipe(Recipe):
         """Hold out, then assign."""
         rest, validation = hold_out(labels, holdout, self.seed)
         if self.nodes > len(rest):
-            raise GossamerError(
+            raise InputError(
                 f"{len(rest)} samples cannot be divided among {self.nodes} nodes without an empty node: "
                 "use fewer nodes, or a smaller holdout."
             )
@@ -106,12 +104,12 @@ def as_labels(targets: Tensor | Sequence[int] | Labels) -> Labels:
     """Class labels as an int64 array, or a sentence."""
     labels = as_array(targets)
     if labels.ndim != 1 or len(labels) == 0 or not np.issubdtype(labels.dtype, np.integer):
-        raise GossamerError(
+        raise InputError(
             "A partition by class needs one integer label per sample, "
             f"not targets of shape {labels.shape} and type {labels.dtype}."
         )
     if labels.min() < 0:
-        raise GossamerError(f"Class labels count from 0, but the targets contain {labels.min()}.")
+        raise InputError(f"Class labels count from 0, but the targets contain {labels.min()}.")
     return labels.astype(np.int64)
 
 
@@ -139,7 +137,7 @@ def refuse_empty(own: Sequence[Indices]) -> None:
     """Raise if a node has nothing to train on."""
     for node, indices in enumerate(own):
         if len(indices) == 0:
-            raise GossamerError(
+            raise InputError(
                 f"Node {node} would hold no samples, and a node cannot train on nothing: "
                 "use fewer nodes, more samples or a smaller holdout."
             )
@@ -149,7 +147,7 @@ def refuse_lost_classes(own: Sequence[Indices], labels: Labels) -> None:
     """Raise if a class that occurs in `labels` is on no node."""
     lost = np.setdiff1d(labels, labels[np.concatenate(own)])
     if len(lost):
-        raise GossamerError(
+        raise InputError(
             f"Class {lost[0]} would be on no node, so no node could learn it: give its samples to a node, "
             "use more samples, a smaller holdout or equal_sizes=False, or remove the class from the data."
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 WIDEST_TABLE = 16
 LONGEST_TABLE = 40
@@ -60,7 +60,7 @@ class Partition:
         from gossamer.report.drawings import draw_partition
 
         if not isinstance(path, str | os.PathLike):
-            raise GossamerError(f"A drawing needs the path of a file, such as 'partition.png', not {path!r}.")
+            raise InputError(f"A drawing needs the path of a file, such as 'partition.png', not {path!r}.")
         draw_partition(self.label_counts.tolist(), Path(path), self.recipe, class_names)
         return Path(path)
 

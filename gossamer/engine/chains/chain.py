@@ -22,7 +22,7 @@ class Chain:
     of nodes and the batch size alone, never by the number of workers (see `group_size`).
 
     >>> from gossamer.engine.chains import BATCH_LAST, read
-    >>> from gossamer.engine.flat import Layout
+    >>> from gossamer.engine.node_models import Layout
     >>> from gossamer.models import LeNet
     >>> model = LeNet((1, 28, 28), 10)
     >>> layout = Layout(model)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gossamer.engine.chains.contract import Arrangement, Fixed, Pair, Pass, ReLU, Windows
-from gossamer.engine.flat import Slot
+from gossamer.engine.node_models import Slot
 
 aten = torch.ops.aten
 

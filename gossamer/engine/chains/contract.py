@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from gossamer.engine.flat import Slot
+from gossamer.engine.node_models import Slot
 
 Pair = tuple[int, int]
 

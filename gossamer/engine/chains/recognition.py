@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.engine.chains.contract import Arrangement, Layer, Pair, Windows
-from gossamer.engine.flat import Layout, Slot, is_misread
 from gossamer.engine.hooks import all_are_watched, hooked_parameter, is_watched
+from gossamer.engine.node_models import Layout, Slot, is_misread
 
 Take = Callable[[str], Slot]
 Step = tuple[str, tuple[Any, ...]]

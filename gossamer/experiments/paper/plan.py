@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
 from gossamer.experiments.paper.recipes import Scale
@@ -61,7 +61,7 @@ def plan(
     """
     missing = missing_datasets(grid.experiments, data_dir)
     if missing and scale != "smoke" and need_data:
-        raise GossamerError(
+        raise InputError(
             f"Not on this machine: {', '.join(missing)}. Run gossamer data get {missing[0]}, name the directory with "
             "--data-dir, leave it out with --only dataset=..., or see how it goes on digits with --scale smoke."
         )

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import GossamerError, unknown
+from gossamer.errors import InputError, unknown
 
 FILE = Path(__file__).parent / "published.json"
 
@@ -99,7 +99,7 @@ def _check_occurs(name: str, value: int | float | str) -> None:
     if isinstance(value, str) and all(isinstance(one, str) for one in known):
         raise unknown(f"{name} in the paper's tables", value, known)
     listed = ", ".join(f"{one:g}" for one in sorted(known))
-    raise GossamerError(f"The paper's tables have no {name} {value}; they have {listed}.")
+    raise InputError(f"The paper's tables have no {name} {value}; they have {listed}.")
 
 
 @cache

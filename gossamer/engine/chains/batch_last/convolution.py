@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.engine.flat import Slot
+from gossamer.engine.node_models import Slot
 
 # Measured: from this many output channels on, the product that gives the transposed weight gradient is faster.
 TRANSPOSED_FROM = 16

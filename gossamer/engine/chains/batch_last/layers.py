@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer.engine.chains.contract import Fixed
-from gossamer.engine.flat import Slot
+from gossamer.engine.node_models import Slot
 
 
 class Flatten(Fixed):

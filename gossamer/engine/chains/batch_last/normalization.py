@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.engine.flat import Slot
+from gossamer.engine.node_models import Slot
 
 
 class GroupNorm:

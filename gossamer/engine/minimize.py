@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.arguments import is_finite_number, whole_number
+from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.step_sizes import Lr, step_size_of
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 from gossamer.methods import State
 from gossamer.network import SimulatedNetwork
 from gossamer.problems.contract import Problem
@@ -76,15 +76,15 @@ def minimize(
     """
     method, topology = method_of(method), graph_of(topology, problem.n)
     if topology.n != problem.n:
-        raise GossamerError(
+        raise InputError(
             f"The problem has {problem.n} nodes but the graph '{topology.name}' has {topology.n}; make them equal."
         )
     if whole_number(rounds, "the number of rounds", least=None) < 1:
-        raise GossamerError(f"A run needs at least one round, but rounds is {rounds}.")
+        raise InputError(f"A run needs at least one round, but rounds is {rounds}.")
     if not is_finite_number(weight_decay) or weight_decay < 0:
-        raise GossamerError(f"weight_decay must be a finite number, 0 or above, not {weight_decay!r}.")
+        raise InputError(f"weight_decay must be a finite number, 0 or above, not {weight_decay!r}.")
     if x0 is not None and x0.shape != (problem.dim,):
-        raise GossamerError(
+        raise InputError(
             f"All nodes start from one point of {problem.dim} coordinates, but x0 has the shape {tuple(x0.shape)}."
         )
     method.check(topology)

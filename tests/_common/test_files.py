@@ -1,6 +1,6 @@
 import threading
 
-from gossamer.files import replacing
+from gossamer._common.files import replacing
 
 
 def test_threads_that_write_one_file_do_not_meet(tmp_path):

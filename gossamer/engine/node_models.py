@@ -13,7 +13,7 @@ from typing import SupportsIndex, overload
 import torch
 from torch import Tensor, nn
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Layout:
             self.slots.append(Slot(name, parameter.shape, start, parameter.numel(), channels_last))
             start += parameter.numel()
         if not self.slots:
-            raise GossamerError("The model has no parameters that require a gradient, so there is nothing to train.")
+            raise InputError("The model has no parameters that require a gradient, so there is nothing to train.")
         if len(dtypes) > 1:
-            raise GossamerError(f"The model's parameters have several types ({dtypes}); give all of them the same one.")
+            raise InputError(f"The model's parameters have several types ({dtypes}); give all of them the same one.")
         self.dim = start
         self.dtype = dtypes.pop()
 

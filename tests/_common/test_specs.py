@@ -2,7 +2,8 @@
 
 import pytest
 
-from gossamer import methods, specs
+from gossamer import methods
+from gossamer._common import specs
 from gossamer.data import partition
 from gossamer.engine import step_sizes
 from gossamer.errors import GossamerError

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 _FOLDER = ".claims"
 
@@ -53,7 +53,7 @@ def alone(run: Path) -> Iterator[None]:
     with claim(run.parent, run.name) as ours:
         if not ours:
             process = holder(run.parent, run.name)
-            raise GossamerError(
+            raise InputError(
                 f"{run} is being made by another process ({process}); wait for it to end, or choose another directory."
             )
         yield
@@ -82,7 +82,7 @@ def _lock(path: Path) -> int | None:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise GossamerError(f"Cannot write {path}: {error.strerror}; choose another directory.") from error
+            raise InputError(f"Cannot write {path}: {error.strerror}; choose another directory.") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,7 +90,7 @@ def _lock(path: Path) -> int | None:
             return None
         except OSError as error:
             os.close(descriptor)
-            raise GossamerError(
+            raise InputError(
                 f"Cannot lock {path}: {error.strerror}; runs are shared out by locks, so choose a directory on a file "
                 f"system that knows flock."
             ) from error

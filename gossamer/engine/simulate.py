@@ -11,23 +11,23 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.arguments import is_finite_number
+from gossamer._common.checks import is_finite_number
+from gossamer._common.metrics import Row
+from gossamer._common.progress import progress_bar
+from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
 from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.devices import device_of
-from gossamer.engine.flat import Models
 from gossamer.engine.history import History
 from gossamer.engine.identity import identity_of
+from gossamer.engine.node_models import Models
 from gossamer.engine.pace import Pace, interval, pace_of
 from gossamer.engine.simulation import DivergenceError, Settings, Simulation
 from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.step_sizes import Lr, plain_step_size
 from gossamer.engine.workers import Workers
-from gossamer.errors import GossamerError
-from gossamer.interrupts import deferred_interrupts
-from gossamer.progress import progress_bar
-from gossamer.rows import Row
+from gossamer.errors import InputError
 from gossamer.topology import Topology
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
@@ -128,7 +128,7 @@ def simulate(
     [0, 1, 2]
     """
     if not isinstance(data, NodeData):
-        raise GossamerError(
+        raise InputError(
             f"The data of a run are dealt out to nodes, but these are a {type(data).__name__}; "
             f"give dataset.split(gossamer.partition.iid(nodes=8))."
         )
@@ -161,7 +161,7 @@ def simulate(
 def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
     possible_clip = clip is None or clip == math.inf or (is_finite_number(clip) and clip > 0)
     if not is_finite_number(weight_decay) or weight_decay < 0 or not possible_clip:
-        raise GossamerError(
+        raise InputError(
             f"weight_decay must be a finite number, 0 or above, and clip a number above 0; they are {weight_decay!r}, "
             f"{clip!r}."
         )
@@ -170,9 +170,9 @@ def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
 def _refuse_strange(checkpoint: object, callbacks: object) -> None:
     # Not any iterable: looking through a generator would use it up.
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise GossamerError(f"callbacks must be a list of functions of one row of figures, not {callbacks!r}.")
+        raise InputError(f"callbacks must be a list of functions of one row of figures, not {callbacks!r}.")
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
-        raise GossamerError(f"checkpoint must be the path of a directory, not {checkpoint!r}.")
+        raise InputError(f"checkpoint must be the path of a directory, not {checkpoint!r}.")
 
 
 class _Store:
@@ -194,7 +194,7 @@ class _Store:
             return History()
         round, content = found
         if round > total:
-            raise GossamerError(
+            raise InputError(
                 f"The checkpoint in {self.directory} was written after {round} rounds, but this run has {total}, and "
                 f"rounds cannot be undone; ask for at least {round} rounds, or choose another directory."
             )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gossamer import checkpoint_files
+from gossamer._common import checkpoint_file as checkpoint_files
 from gossamer.errors import GossamerError
 
 

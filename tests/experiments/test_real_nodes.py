@@ -15,10 +15,10 @@ import torch
 from gossamer.cli.run import run as run_command
 from gossamer.engine import DivergenceError
 from gossamer.errors import GossamerError
-from gossamer.experiments import processes
-from gossamer.experiments.claims import claim
+from gossamer.experiments import real_nodes as processes
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.processes import train_here
+from gossamer.experiments.locks import claim
+from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
 from gossamer.network.waiting import PeerError
@@ -48,7 +48,7 @@ THREADS_AFTERWARDS = """
 import gc, os, sys
 from pathlib import Path
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.processes import train_here
+from gossamer.experiments.real_nodes import train_here
 from gossamer.network import waiting
 gc.disable()
 waiting._POLL = 0.0005  # sees every wait

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 def find_group(group: dist.ProcessGroup | DeviceMesh | None) -> dist.ProcessGroup | None:
@@ -20,7 +20,7 @@ def find_group(group: dist.ProcessGroup | DeviceMesh | None) -> dist.ProcessGrou
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             names = ", ".join(f"mesh['{name}']" for name in group.mesh_dim_names or ())
-            raise GossamerError(
+            raise InputError(
                 f"The device mesh has {group.ndim} dimensions, but nodes lie along one; give that one: "
                 f"{names or 'name the dimensions of the mesh (mesh_dim_names) and give mesh[name]'}."
             )
@@ -31,7 +31,7 @@ def find_group(group: dist.ProcessGroup | DeviceMesh | None) -> dist.ProcessGrou
         return dist.group.WORLD
     size = os.environ.get("WORLD_SIZE", "1")
     if size not in ("", "1"):
-        raise GossamerError(
+        raise InputError(
             f"{size} processes were started (WORLD_SIZE={size}), but torch.distributed is not initialized; call "
             f"torch.distributed.init_process_group('gloo') (on GPUs: 'nccl') before making the optimizer."
         )
@@ -47,7 +47,7 @@ def refuse_averaging_across(model: nn.Module, group: dist.ProcessGroup | None) -
         if isinstance(module, DistributedDataParallel):
             shared = nodes & set(dist.get_process_group_ranks(module.process_group))
             if len(shared) > 1:
-                raise GossamerError(
+                raise InputError(
                     f"The model is wrapped in DistributedDataParallel over the ranks {sorted(shared)}, which are "
                     f"different nodes: it would average their gradients and overwrite their weights; leave the wrapper "
                     f"out, or give it a process group inside one node."

@@ -2,7 +2,7 @@
 
 import math
 
-from gossamer.words import duration, mean_std, percent, size, word
+from gossamer._common.formatting import duration, mean_std, percent, size, word
 
 
 def test_sizes_and_durations_are_readable():

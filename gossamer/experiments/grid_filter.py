@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gossamer.errors import GossamerError, unknown
+from gossamer._common.specs import normalized
+from gossamer.errors import InputError, unknown
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
 
@@ -31,7 +32,7 @@ def wanted(texts: Iterable[str]) -> Wanted:
             if equals and ":" not in name:
                 key, part = name.strip(), value.strip()
             if not key or not part:
-                raise GossamerError(
+                raise InputError(
                     f"--only needs key=value, such as --only seed=0 or k=4,10, not '{text}'; what does not belong to "
                     f"--only goes before it."
                 )
@@ -45,7 +46,7 @@ def part_of(grid: Grid, wanted: Wanted) -> Grid:
     for key, texts in wanted.items():
         known = {name for e in grid.experiments for name in _called(key, e)}
         if not known:
-            raise GossamerError(f"No experiment of {_source(grid)} has {key}, so --only {key}=... means nothing here.")
+            raise InputError(f"No experiment of {_source(grid)} has {key}, so --only {key}=... means nothing here.")
         values = [_key(text) for text in texts]
         for value in values:
             if value not in known:
@@ -53,7 +54,7 @@ def part_of(grid: Grid, wanted: Wanted) -> Grid:
         kept = [e for e in kept if not _called(key, e).isdisjoint(values)]
     if not kept:
         written = " and ".join(f"{key}={','.join(texts)}" for key, texts in wanted.items())
-        raise GossamerError(f"No experiment of {_source(grid)} has {written}; ask for fewer things at once.")
+        raise InputError(f"No experiment of {_source(grid)} has {written}; ask for fewer things at once.")
     return replace(grid, experiments=kept)
 
 
@@ -78,4 +79,4 @@ def _key(text: str) -> str:
     try:
         return f"{float(text):g}"
     except ValueError:
-        return text.strip().lower().replace("_", "-").replace(" ", "-")
+        return normalized(text)

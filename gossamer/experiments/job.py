@@ -3,7 +3,7 @@
 All jobs walk the same list and agree through claims on disk, so it does not matter how many there are, whether they
 belong to one sweep or to two, or on which machine they run.
 
-As a program (`python -m gossamer.experiments.work`) it reads its plan as one line of JSON from standard input, and
+As a program (`python -m gossamer.experiments.job`) it reads its plan as one line of JSON from standard input, and
 ends when standard input is closed: a job does not outlive the sweep that started it.
 """
 
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer._common.metrics import Row
 from gossamer.errors import GossamerError, describe
-from gossamer.experiments.claims import claim
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.locks import claim
 from gossamer.experiments.loggers import logging_to
 from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import write_json
-from gossamer.rows import Row
 
 SECONDS_BETWEEN_LOOKS = 0.1
 """How often a job that has nothing left to claim looks whether others have finished."""

@@ -4,7 +4,7 @@ import pytest
 
 from gossamer import GossamerError
 from gossamer.experiments.grid import Grid
-from gossamer.experiments.only import part_of, wanted
+from gossamer.experiments.grid_filter import part_of, wanted
 from gossamer.experiments.paper import recipes
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer import methods, models, optim
+from gossamer._common.metrics import Row, Scores, row_of
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine import DivergenceError
 from gossamer.engine.devices import device_of
@@ -34,14 +35,13 @@ from gossamer.engine.start import make_model
 from gossamer.engine.traffic import bytes_per_node
 from gossamer.engine.trial import draws_in_forward
 from gossamer.engine.workers import Workers
-from gossamer.errors import GossamerError
-from gossamer.experiments.claims import alone
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.locks import alone
 from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
 from gossamer.experiments.timing import timing
 from gossamer.experiments.training import Execution, begin, describe, finish, prepare
 from gossamer.optim.checkpointing import Checkpoints
-from gossamer.rows import Row, Scores, row_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -55,7 +55,7 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
     execution = execution or Execution()
     experiment.check()
     if execution.workers is not None:
-        raise GossamerError(
+        raise InputError(
             f"Under torchrun every node is a process of its own, so there are no nodes for {execution.workers} workers "
             f"to share; leave out --workers, and set OMP_NUM_THREADS for the threads of a process."
         )
@@ -66,7 +66,7 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
     _join("nccl" if where.type == "cuda" else "gloo")
     try:
         if dist.get_world_size() != experiment.nodes:
-            raise GossamerError(
+            raise InputError(
                 f"The experiment has {experiment.nodes} nodes but torchrun started {dist.get_world_size()} processes; "
                 f"start one process per node, or give --nodes {dist.get_world_size()}."
             )

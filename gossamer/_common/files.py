@@ -10,7 +10,7 @@ from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import Any
 
-from gossamer.errors import GossamerError
+from gossamer.errors import DiskError, GossamerError
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def cannot_write(path: Path, error: OSError) -> GossamerError:
     reason = error.strerror or str(error)
     if path.parent.is_file():
         reason = f"{path.parent} is a file, not a directory"
-    return GossamerError(f"Cannot write {path}: {reason}; choose another place or make room there.")
+    return DiskError(f"Cannot write {path}: {reason}; choose another place or make room there.")
 
 
 def without_infinities(value: Any) -> Any:

@@ -8,9 +8,18 @@ import inspect
 from collections.abc import Callable, Collection
 from typing import Any, Literal, get_args, get_origin
 
-from gossamer.errors import GossamerError, unknown
+from gossamer.errors import InputError, unknown
 
 Value = bool | int | float | str | tuple[float, ...]
+
+
+def normalized(name: str) -> str:
+    """A name as it is looked up: upper case, blanks and underscores do not matter.
+
+    >>> normalized(" Momentum Tracking")
+    'momentum-tracking'
+    """
+    return str(name).strip().lower().replace("_", "-").replace(" ", "-")
 
 
 def split(text: str) -> tuple[str, str]:
@@ -39,7 +48,7 @@ def parameters(
     for item in filter(None, map(str.strip, text.split(","))):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not declared:
-            raise GossamerError(f"The {kind} '{name}' takes no parameters, so leave out ':{text}'.")
+            raise InputError(f"The {kind} '{name}' takes no parameters, so leave out ':{text}'.")
         if key not in declared:
             raise unknown(f"parameter of {name}", key, declared)
         try:
@@ -48,13 +57,13 @@ def parameters(
             found[key] = _convert(value, declared[key].annotation)
         except ValueError:
             shown = f"not '{value}'" if equals else "as in key=value"
-            raise GossamerError(
+            raise InputError(
                 f"The parameter {key} of the {kind} '{name}' must be {_wanted(declared[key].annotation)}, {shown}."
             ) from None
     for key, parameter in declared.items():
         if parameter.default is parameter.empty and key not in found:
             example = {"a number": "0.3", "a whole number": "4"}.get(_wanted(parameter.annotation), "...")
-            raise GossamerError(f"The {kind} '{name}' needs {key}, as in '{name}:{key}={example}'.")
+            raise InputError(f"The {kind} '{name}' needs {key}, as in '{name}:{key}={example}'.")
     return found
 
 

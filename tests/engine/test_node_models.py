@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.engine.flat import Layout, NodeModels
+from gossamer.engine.node_models import Layout, NodeModels
 from gossamer.errors import GossamerError
 from gossamer.models import LeNet
 

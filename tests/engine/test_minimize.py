@@ -7,7 +7,7 @@ import torch
 
 from gossamer import DSGD, GossamerError, GradientTracking, MomentumTracking, minimize, topology
 from gossamer.engine import Cosine, Trajectory
-from gossamer.engine.trajectory import CHUNK
+from gossamer.engine.minimize import CHUNK
 from gossamer.methods import State
 from gossamer.problems import Quadratic
 

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 
 import torch
 
-from gossamer.errors import GossamerError
-from gossamer.files import cannot_write, replacing
-from gossamer.plain_values import plain
-from gossamer.words import said
+from gossamer._common.files import cannot_write, replacing
+from gossamer._common.formatting import said
+from gossamer._common.plain_values import plain
+from gossamer.errors import GossamerError, InputError
 
 _NAME = re.compile(r"round-(\d{9})\.ckpt")
 _UNFINISHED = re.compile(r"\.round-\d{9}\.ckpt\.[0-9a-f]+\.tmp")
@@ -151,7 +151,7 @@ def _names_in(directory: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise GossamerError(
+        raise InputError(
             f"Cannot look for checkpoints in {directory}: {error.strerror or error}; make it readable and start again."
         ) from error
 
@@ -162,14 +162,14 @@ def _readable(path: Path | str) -> Iterator[None]:
     try:
         yield
     except pickle.UnpicklingError as error:
-        raise GossamerError(
+        raise InputError(
             f"The checkpoint {path} holds an object that is more than tensors, numbers and words, and is not read "
             f"because that could run code ({_first_line(error)}); move it away, or allow the object with "
             f"torch.serialization.add_safe_globals if you know where it comes from."
         ) from error
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or _first_line(error)
-        raise GossamerError(
+        raise InputError(
             f"Cannot read the checkpoint {path}: {reason}; it is left as it is: make it readable and start again, or "
             f"move it away to go on without it."
         ) from error

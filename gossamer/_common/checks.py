@@ -5,7 +5,7 @@ import operator
 from numbers import Real
 from typing import SupportsFloat, SupportsIndex, TypeGuard
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 
 def whole_number(value: object, what: str, least: int | None = 0) -> int:
@@ -19,7 +19,7 @@ def whole_number(value: object, what: str, least: int | None = 0) -> int:
         if least is None or number >= least:
             return number
     bound = "" if least is None else f" of at least {least}"
-    raise GossamerError(f"{what[0].upper()}{what[1:]} must be a whole number{bound}, not {value!r}.")
+    raise InputError(f"{what[0].upper()}{what[1:]} must be a whole number{bound}, not {value!r}.")
 
 
 def is_finite_number(value: object) -> TypeGuard[float]:
@@ -46,4 +46,4 @@ def probability(value: object, what: str) -> float:
         number = float(value)
         if math.isfinite(number) and 0 <= number <= 1:
             return number
-    raise GossamerError(f"{what[0].upper()}{what[1:]} must be a number between 0 and 1, not {value!r}.")
+    raise InputError(f"{what[0].upper()}{what[1:]} must be a number between 0 and 1, not {value!r}.")

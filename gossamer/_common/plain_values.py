@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gossamer.errors import GossamerError
+from gossamer.errors import InputError
 
 _CERTAIN = (bool, float, str, bytes, type(None), Tensor, nn.Parameter)
 
@@ -25,7 +25,7 @@ def plain(value: Any, where: str = "") -> Any:
     >>> plain({"extra": {"loader": {"seeds": np.arange(3)}}})
     Traceback (most recent call last):
     ...
-    gossamer.errors.GossamerError: extra['loader']['seeds'] is a numpy.ndarray, which a checkpoint cannot hold: ...
+    gossamer.errors.InputError: extra['loader']['seeds'] is a numpy.ndarray, which a checkpoint cannot hold: ...
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -60,7 +60,7 @@ def _refuse_what_is_not_read_back(value: object, where: str) -> None:
     except (pickle.PickleError, AttributeError, TypeError, RuntimeError) as error:
         kind = type(value)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-        raise GossamerError(
+        raise InputError(
             f"{where} is a {name}, which a checkpoint cannot hold: it could not be read back without running code; "
             f"save it as tensors, numbers, words, lists and dicts of them."
         ) from error

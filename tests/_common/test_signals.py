@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from gossamer.interrupts import Interrupts
+from gossamer._common.signals import Interrupts
 
 
 def end_of(script: str) -> subprocess.CompletedProcess[str]:
     """How a process of its own ends that has deferred its signals."""
-    start = "import hashlib, os, signal, threading, time\nfrom gossamer.interrupts import Interrupts\n"
+    start = "import hashlib, os, signal, threading, time\nfrom gossamer._common.signals import Interrupts\n"
     lines = f"{start}interrupts = Interrupts()\ninterrupts.defer()\n{script}"
     return subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, check=False)
 
