@@ -4,8 +4,8 @@
     torchrun --standalone --nproc-per-node 4 examples/own_method.py    # train 4 real nodes, compare with the simulator
 
 The method is Momentum Tracking with Nesterov's momentum: the nodes track the average of the look-ahead direction
-G + beta U instead of the momentum U itself. docs/own_method.md has it in its plain form; here its message travels while
-the next gradient is computed, and beside it stands an ordinary training loop for real nodes.
+G + beta U instead of the momentum U itself. docs/own_method.md has the plain form. Here the message travels while the
+next gradient is computed, and an ordinary training loop for real nodes is included.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from gossamer.methods.tracking import TrackingState, start
 
 @dataclass
 class NesterovState(TrackingState):
-    """What every tracking method remembers, and the momentum."""
+    """The state of every tracking method, and the momentum."""
 
     u: Tensor
 
@@ -37,12 +37,12 @@ class NesterovTracking(gossamer.Method):
     beta: float = 0.9
 
     def initial(self, x, net):
-        """U = V = Y = 0; all nodes start equal, so that W X = X needs no message."""
+        """U = V = Y = 0; all nodes start equal, so W X = X needs no message."""
         return NesterovState(*start(x), u=torch.zeros_like(x))
 
     def step(self, state, x, grad, lr, net, round):
-        """One round, in place, on one node's vectors [d] or on those of all nodes [N, d] alike."""
-        wx, wy = state.mixed.wait()  # left at the end of the last round
+        """One round, in place, on one node's vectors [d] or on those of all nodes [N, d]."""
+        wx, wy = state.mixed.wait()  # sent at the end of the last round
         state.u.mul_(self.beta).add_(grad)
         v = grad + self.beta * state.u
         y = wy.add_(v).sub_(state.signal)
@@ -51,7 +51,7 @@ class NesterovTracking(gossamer.Method):
         state.send(x, y, net, round + 1)
 
     def correction(self, state):
-        """C = V - W Y, with mean zero over the nodes."""
+        """C = V - W Y; its mean over the nodes is zero."""
         return state.correction()
 
 

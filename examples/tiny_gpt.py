@@ -3,10 +3,10 @@
     python examples/tiny_gpt.py                                                # 1 process: plain local training
     torchrun --standalone --nproc-per-node 4 examples/tiny_gpt.py              # 4 nodes, a minute or two on 2 cores
     torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 examples/tiny_gpt.py
-                                                  # 4 nodes on two hosts: the same line on both, HOST being one of them
+                                                  # 4 nodes on two hosts: the same line on both, HOST is one of them
 
-The texts are packages of Python's own standard library: node 0 reads asyncio, node 1 email, and so on. No text leaves
-its node; the averaged model learns all of them.
+The texts are packages of Python's standard library: node 0 reads asyncio, node 1 email, and so on. No text leaves its
+node; the averaged model learns all of them.
 """
 
 import argparse
@@ -26,7 +26,7 @@ CONTEXT = 64
 
 
 class Block(nn.Module):
-    """Causal self-attention and a perceptron, each added to what comes in."""
+    """Causal self-attention and a perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, time, width] -> the same."""
+        """[batch, time, width] -> [batch, time, width]."""
         q, k, v = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1)
         )
@@ -55,7 +55,7 @@ class TinyGPT(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, CHARACTERS))
 
     def forward(self, text: Tensor) -> Tensor:
-        """[batch, time] characters -> [batch, time, CHARACTERS] scores of the one that follows."""
+        """[batch, time] characters -> [batch, time, CHARACTERS] logits of the next character."""
         return self.head(self.blocks(self.character(text) + self.position.weight[: text.shape[1]]))
 
     def loss(self, text: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class TinyGPT(nn.Module):
 
     @torch.no_grad()
     def sample(self, start: str, length: int, generator: torch.Generator) -> str:
-        """`start`, continued."""
+        """Continue `start` by `length` characters."""
         text = encode(start)[None]
         for _ in range(length):
             chances = F.softmax(self(text[:, -CONTEXT:])[0, -1] / 0.8, dim=-1)
@@ -73,12 +73,12 @@ class TinyGPT(nn.Module):
 
 
 def encode(text: str) -> Tensor:
-    """One number per character; what is not ASCII becomes a question mark."""
+    """One number per character; other characters than ASCII become question marks."""
     return torch.tensor(list(text.encode("ascii", "replace")))
 
 
 def read_package(name: str) -> Tensor:
-    """The sources of a package of the standard library, one after the other."""
+    """The concatenated sources of a package of the standard library."""
     folder = Path(find_spec(name).origin).parent
     return encode("\n".join(file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.py"))))
 

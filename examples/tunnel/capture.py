@@ -1,6 +1,6 @@
-"""Write every byte that passes a network interface into a file: python capture.py INTERFACE FILE, until it is ended.
+"""Write every byte on a network interface to a file until SIGTERM: python capture.py INTERFACE FILE
 
-The file INTERFACE.ready beside it says that the capture has begun.
+A file with the suffix .ready beside FILE shows that the capture has started.
 """
 
 import signal

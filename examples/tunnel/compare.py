@@ -1,7 +1,7 @@
-"""Look for the models in what was captured inside and outside the tunnel: python compare.py DIRECTORY.
+"""Search the traffic captured inside and outside the tunnel for the models: python compare.py DIRECTORY
 
-The parameters after the last step are part of the last message, so pieces of the saved models must be found inside. One
-that is found outside was sent unencrypted: exit code 1.
+The parameters after the last step are part of the last message, so pieces of the saved models must be found inside. A
+piece found outside was sent unencrypted: exit code 1.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-PIECE = 8  # numbers: long enough not to be there by chance, short enough to fit into one packet
+PIECE = 8  # numbers: long enough not to match by chance, short enough to fit into one packet
 
 directory = Path(sys.argv[1])
 pieces = {
@@ -25,5 +25,5 @@ for where in ("inside", "outside"):
     found[where] = sum(piece in captured for piece in pieces)
     print(f"{where} the tunnel: {len(captured):,} bytes, {found[where]} of {len(pieces)} pieces of the models")
 if not found["inside"]:
-    sys.exit("The capture inside the tunnel holds no model, so it says nothing about the one outside.")
+    sys.exit("The capture inside the tunnel contains no model, so this test proves nothing.")
 sys.exit(1 if found["outside"] else 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two sites train over WireGuard, the only way there is between them. Everything happens on this machine:
+# Two sites train over WireGuard, their only connection. Everything happens on this machine:
 #
 #     sudo PYTHON=.venv/bin/python examples/tunnel/run.sh [directory for the results]
 #
@@ -7,9 +7,9 @@
 #     train.py - wg-berlin === 192.0.2.1 === one wire === 192.0.2.2 === wg-lima - train.py
 #                10.77.0.1             UDP 51820, encrypted             10.77.0.2
 #
-# Each site is a network namespace that holds nothing but its end of the tunnel, so the training cannot reach the other
-# site unencrypted even by mistake. A second namespace per site plays its router and holds the WireGuard socket. All of
-# it is private to this script and ends with it.
+# Each site is a network namespace that contains only its end of the tunnel, so the training cannot reach the other site
+# unencrypted even by mistake. A second namespace per site is its router and has the WireGuard socket. All namespaces are
+# private to this script and end with it.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -33,7 +33,7 @@ mount -t tmpfs wireguard /run/wireguard
 keys=$(mktemp -d)
 trap 'rm -rf "$keys"' EXIT
 
-# The outer world: two routers and a wire between them.
+# The network outside: two routers and a wire between them.
 ip netns add router-berlin
 ip netns add router-lima
 ip link add outer netns router-berlin type veth peer name outer netns router-lima
@@ -44,8 +44,8 @@ for site in berlin lima; do
   (umask 077 && wg genkey >"$keys/$site")
 done
 
-# make_tunnel SITE ADDRESS PEER PEER_ADDRESS PEER_ENDPOINT: the interface is born at the router, where its UDP socket
-# stays, and then moves to the site.
+# make_tunnel SITE ADDRESS PEER PEER_ADDRESS PEER_ENDPOINT: create the interface at the router, where its UDP socket stays,
+# and move it to the site.
 make_tunnel() {
   local site=$1 address=$2 peer=$3 peer_address=$4 endpoint=$5
   if ! ip -n "router-$site" link add "wg-$site" type wireguard 2>/dev/null; then
@@ -66,7 +66,7 @@ make_tunnel() {
 make_tunnel berlin 10.77.0.1 lima 10.77.0.2 192.0.2.2
 make_tunnel lima 10.77.0.2 berlin 10.77.0.1 192.0.2.1
 
-# What passes outside, and, for comparison, inside the tunnel.
+# Capture the traffic outside and, for comparison, inside the tunnel.
 rm -f "$out"/*.bytes "$out"/*.ready "$out"/*.pt
 ip netns exec router-berlin "$python" "$here/capture.py" outer "$out/outside.bytes" &
 captures=$!
@@ -74,7 +74,7 @@ ip netns exec berlin "$python" "$here/capture.py" wg-berlin "$out/inside.bytes" 
 captures+=" $!"
 until [ -e "$out/outside.ready" ] && [ -e "$out/inside.ready" ]; do sleep 0.1; done
 
-# train SITE RANK: what each site would start on its own machine.
+# train SITE RANK: the command that each site would run on its own machine.
 train() {
   SITE=$1 GLOO_SOCKET_IFNAME=wg-$1 TORCH_CPP_LOG_LEVEL=ERROR OMP_NUM_THREADS=1 \
     ip netns exec "$1" "$python" -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank "$2" \

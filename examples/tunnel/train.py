@@ -1,4 +1,4 @@
-"""One site's part of the training: an ordinary PyTorch script that names the graph and its own site.
+"""The training script of one site: ordinary PyTorch with a graph and the name of the site.
 
 SITE=berlin torchrun --nnodes 2 --node-rank 0 --master-addr 10.77.0.1 --master-port 29500 train.py sites.txt out
 """
@@ -23,7 +23,7 @@ model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
 optimizer = gs.optim.MomentumTracking(model.parameters(), lr=0.05, momentum=0.9, topology=graph, node=site)
 
 generator = torch.Generator().manual_seed(optimizer.node)
-inputs = torch.randn(64, 8, generator=generator) + optimizer.node  # every site sees another part of the world
+inputs = torch.randn(64, 8, generator=generator) + optimizer.node  # every site has different data
 targets = inputs.sum(1, keepdim=True).sin()
 
 for _ in range(50):
