@@ -22,8 +22,8 @@ if [ "$(id -u)" != 0 ] || [ -n "$lacking" ]; then
   echo "This example makes network namespaces and a WireGuard tunnel, for which it needs root and ip, unshare and wg (iproute2, util-linux, wireguard-tools)." >&2
   exit 2
 fi
-if [ -z "${IN_PRIVATE_WORLD:-}" ]; then
-  IN_PRIVATE_WORLD=1 exec unshare --mount --net --pid --fork --kill-child --mount-proc "${BASH_SOURCE[0]}" "$@"
+if [ -z "${IN_NAMESPACE:-}" ]; then
+  IN_NAMESPACE=1 exec unshare --mount --net --pid --fork --kill-child --mount-proc "${BASH_SOURCE[0]}" "$@"
 fi
 
 mkdir -p "$results" /run/netns /run/wireguard
