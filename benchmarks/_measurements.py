@@ -1,7 +1,7 @@
-"""What all benchmarks share: measurements with their limits, and the option `--json FILE` that records them.
+"""Shared by all benchmarks: measurements with their limits, and the option `--json FILE` that records them.
 
-A script adds its own options to a parser, reads them with `options_of`, prints its table from the measurements as they
-come, and ends with `finish`.
+A script adds its own options to a parser, reads them with `options_of`, prints each measurement, and ends with
+`finish`.
 """
 
 import json
@@ -21,7 +21,7 @@ from gossamer.errors import GossamerError
 class Measurement:
     """A number and its limit, if it has one: value ≤ limit, or value ≥ limit if not `at_most`.
 
-    `strict` is for limits that must not be reached either. `case` is what was measured on, for scripts with several.
+    `strict` excludes the limit itself. `case` names the setting, for scripts with several.
     """
 
     what: str
@@ -34,7 +34,7 @@ class Measurement:
 
     @property
     def met(self) -> bool | None:
-        """Whether the value keeps to the limit; None without a limit."""
+        """Whether the value is within the limit; None without a limit."""
         if self.limit is None:
             return None
         if self.value == self.limit:
@@ -43,14 +43,14 @@ class Measurement:
 
     @property
     def judgement(self) -> str:
-        """The limit and the verdict as they end a line, '≤ 1.15  met'; nothing without a limit."""
+        """The limit and the verdict, '≤ 1.15  met'; empty without a limit."""
         if self.limit is None:
             return ""
         sign = ("<" if self.at_most else ">") if self.strict else ("≤" if self.at_most else "≥")
         return f"{sign} {self.limit:.2f}  {'met' if self.met else 'missed'}"
 
     def to_json(self) -> dict[str, Any]:
-        """What the record says of it."""
+        """The measurement as recorded."""
         return {
             "what": f"{self.case}: {self.what}" if self.case else self.what,
             "value": self.value,
@@ -62,16 +62,16 @@ class Measurement:
 
 
 def options_of(parser: ArgumentParser) -> Namespace:
-    """The options of the command line, `--json` among them, refused at once if its file cannot be written."""
-    parser.add_argument("--json", type=_place, metavar="FILE", help="record what was measured, as JSON")
+    """The options of the command line with `--json`, which is refused at once if its file cannot be written."""
+    parser.add_argument("--json", type=_place, metavar="FILE", help="record the measurements as JSON")
     return parser.parse_args()
 
 
 def finish(measurements: Iterable[Measurement], options: Namespace) -> int:
-    """Record the measurements if the options ask for it; the exit code: 1 if a limit was missed."""
+    """Record the measurements if `--json` is given, and return the exit code: 1 if a limit was missed."""
     measurements = list(measurements)
     if options.json:
-        # Not before: the versions come from torch, and importing it is what startup.py measures in other processes.
+        # Imported late: it imports torch, and startup.py measures that in other processes.
         from gossamer.experiments.environment import environment
 
         name = Path(sys.argv[0]).stem
@@ -86,7 +86,7 @@ def finish(measurements: Iterable[Measurement], options: Namespace) -> int:
 
 
 def _command(name: str, options: Namespace) -> str:
-    """The line that measures this again: every setting, also those left at their defaults, but not where to write."""
+    """The command that repeats the measurement: every setting, defaults included, except the output file."""
     settings = {key: value for key, value in vars(options).items() if value and key != "json"}
     words = [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     return shlex.join(["python", f"benchmarks/{name}.py", *words])

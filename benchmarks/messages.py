@@ -1,14 +1,13 @@
-"""What one fused message saves: processor time in communication calls, against one message per tensor.
+"""Processor time in communication calls: one fused message against one message per tensor.
 
     python benchmarks/messages.py [--rounds 40] [--json FILE]
 
 Four processes on a ring exchange two vectors per round over gloo, as Momentum Tracking does, and sleep meanwhile.
-The field's way is one isend and one irecv per tensor and neighbour; ours is one message per neighbour. Both sides take
-turns in the same processes. "calls" is the processor time of the calling thread from the first isend until the last
-wait has returned, without the sleep between: sending, receiving and, for ours, headers and their checks. Limit: ours
-needs at least 2x less. For information, "with copies and sums" adds filling the message and the weighted sum, and
-"whole process" the threads of gloo, which move the bytes: with ever larger tensors bytes are all that counts, and
-those are the same on both sides.
+The baseline uses one isend and one irecv per tensor and neighbour; ours uses one message per neighbour. Both sides
+alternate in the same processes. "calls" is the processor time of the calling thread from the first isend to the return
+of the last wait, without the sleep: sending, receiving and, for ours, headers and their checks. Limit: ours needs at
+least 2x less. For information, "with copies and sums" adds filling the message and the weighted sum, and "whole
+process" adds gloo's threads, which move the bytes. For large tensors the bytes dominate, and both sides send the same.
 """
 
 import argparse
@@ -40,30 +39,30 @@ CASES: dict[str, tuple[Callable[[], torch.nn.Module], int, float]] = {
     "ResNet-34, 1/16 of each tensor": (lambda: models.ResNet34(IMAGE, 10), 16, 0.15),
     "VGG-11": (lambda: models.VGG11(IMAGE, 10), 1, 0.6),
 }
-"""A model, the part of each of its tensors that is exchanged, and the seconds of sleep, in which all bytes arrive."""
+"""A model, 1/n of each of whose tensors is exchanged, and the seconds of sleep, in which all bytes arrive."""
 
 
 class Clocks:
-    """Processor seconds of a round: in calls, in the calling thread, in the whole process."""
+    """Processor seconds of a round: in calls, in the calling thread, and in the whole process."""
 
     def __init__(self) -> None:
         self.calls = 0.0
         self._thread, self._process = time.thread_time(), time.process_time()
 
     def call(self, one: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Make a communication call."""
+        """Make a communication call and time it."""
         began = time.thread_time()
         result = one(*arguments, **options)
         self.calls += time.thread_time() - began
         return result
 
     def read(self) -> tuple[float, float, float]:
-        """All three."""
+        """The three times."""
         return self.calls, time.thread_time() - self._thread, time.process_time() - self._process
 
 
 class TimedNetwork(DistributedNetwork):
-    """The network with its communication calls on a clock."""
+    """The network with timed communication calls."""
 
     clocks = Clocks()
 
@@ -78,7 +77,7 @@ class TimedNetwork(DistributedNetwork):
 
 
 def tensor_by_tensor(tensors: list[Tensor], rank: int, sleep: float) -> Callable[[int], tuple[float, ...]]:
-    """The field's way: every tensor is a message of its own."""
+    """The baseline: one message per tensor."""
     peers = sorted({(rank - 1) % NODES, (rank + 1) % NODES})
     arrived = {peer: [torch.empty_like(t) for t in tensors] for peer in peers}
     mixed = [torch.empty_like(t) for t in tensors]
@@ -109,7 +108,7 @@ def tensor_by_tensor(tensors: list[Tensor], rank: int, sleep: float) -> Callable
 
 
 def fused(tensors: list[Tensor], sleep: float) -> Callable[[int], tuple[float, ...]]:
-    """Our way: two flat vectors in one message."""
+    """Ours: two flat vectors in one message."""
     net = TimedNetwork(topology.ring(NODES))
     both = torch.cat([t.reshape(-1) for t in tensors])
     vectors = both.view(2, -1).unbind(0)
@@ -163,7 +162,7 @@ def measure(name: str, rounds: int) -> Any:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40, help="rounds in which both sides take turns")
+    parser.add_argument("--rounds", type=int, default=40, help="rounds, in which both sides alternate")
     parser.add_argument("--node", help=argparse.SUPPRESS)
     options = options_of(parser)
     if options.node:

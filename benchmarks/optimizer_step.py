@@ -1,13 +1,12 @@
-"""What an optimizer costs besides the wire: step() against torch.optim.SGD, side by side in one run.
+"""The overhead of an optimizer without the network: step() against torch.optim.SGD, side by side in one run.
 
     python benchmarks/optimizer_step.py [--repeats 15] [--json FILE]
 
-LeNet, one thread, a node of a ring of four. The wire is replaced by a message that is ready at once; all else is what
-happens on real nodes: reading gradients, the update, filling the send buffer and its header, writing parameters. The
-yardstick is torch.optim.SGD(momentum=0.9, foreach=True). Limit: 1.5x. Times are processor time of the stepping thread,
-which waits for nothing here: on an idle machine that is the time on the clock, on a busy one it is fairer. The last
-column adds, for information, what belongs to receiving: checking two neighbours' messages and the weighted sum over
-them.
+LeNet, one thread, a node of a ring of four. A message that is ready at once replaces the network; the rest is the same
+as on real nodes: reading gradients, the update, filling the send buffer and its header, writing parameters. The
+baseline is torch.optim.SGD(momentum=0.9, foreach=True). Limit: 1.5x. Times are processor time of the stepping thread,
+which never waits here: on an idle machine that is wall-clock time, on a busy one it is fairer. For information, the
+last column adds receiving: checking two neighbours' messages and their weighted sum.
 """
 
 import argparse
@@ -35,25 +34,25 @@ STEPS = 100
 
 
 class _Done:
-    """Work that is complete."""
+    """Completed work."""
 
     def wait(self, timeout: object) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
 
 
 class ReadyNetwork(DistributedNetwork):
-    """The real network with the wire cut out: send buffers are filled, and the answer is there at once."""
+    """The real network without transport: send buffers are filled, and the answer is ready at once."""
 
     with_sum = False
-    """Whether messages come in from the neighbours, to be checked and summed."""
+    """Whether to receive, check and sum messages from the neighbours."""
 
     def join(self, facts: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Every node says what this one says."""
+        """Every node reports the same as this one."""
         self._ranks = list(range(self.n))
         return [own or {}] * self.n
 
     def average(self, vector: Tensor) -> Tensor:
-        """All nodes hold the same."""
+        """All nodes hold the same vector."""
         return vector
 
     def _post(self, pending: Any, outgoing: list[Message], round: int) -> Pending:

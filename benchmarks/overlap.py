@@ -1,16 +1,16 @@
-"""What overlap saves on a slow link: the time that nodes wait for messages, with and without it.
+"""The effect of overlap on a slow link: the time that nodes wait for messages, with and without it.
 
     sudo python benchmarks/overlap.py [--rounds 50] [--only sleep,lenet] [--json FILE]
 
-Every node is a process in a network namespace of its own, joined to the others by a link of 100 Mbit/s in each
-direction (tc tbf). First the transfer is measured: all nodes start at once and wait for the neighbours' messages, with
-nothing else to do. Then Momentum Tracking, which sends two vectors, and DSGDm, which sends one, train with a compute
-time of at least 1.5 times the transfer of the two vectors. "sleep" computes without a core, on a ring of four; "lenet"
-is LeNet's forward and backward pass on one core each, on two nodes, with a batch as large as that takes. Waiting is
-what `optimizer.stats()` says. All figures are medians over the rounds, of the node that does worst.
+Every node is a process in its own network namespace, connected to the others by a link of 100 Mbit/s in each
+direction (tc tbf). First the transfer is measured: all nodes start at once and only wait for the neighbours' messages.
+Then Momentum Tracking, which sends two vectors, and DSGDm, which sends one, train with a compute time of at least 1.5
+times the transfer of the two vectors. "sleep" sleeps instead of computing, on a ring of four; "lenet" is LeNet's
+forward and backward pass on one core each, on two nodes, with a batch large enough for that time. Waiting times come
+from `optimizer.stats()`. All figures are medians over the rounds, of the worst node.
 
-It needs root and `ip`, `tc` and `unshare`. The namespaces are private to the benchmark and end with its processes,
-however those end.
+It needs root and `ip`, `tc` and `unshare`. The namespaces are private to the benchmark and disappear with its
+processes, even if those are killed.
 """
 
 import argparse
@@ -41,16 +41,16 @@ from gossamer.network import DistributedNetwork
 
 RATE = "100mbit"
 BUFFERS = "4096 65536 262144"
-"""Of the sockets, at most 256 KiB: a message of two vectors does not fit in and moves on only if it is fed to them."""
+"""Socket buffers of at most 256 KiB: a message of two vectors does not fit, so sending it takes repeated writes."""
 WAIT, ALL, SHORTER = 0.05, 0.9, 1.0
-"""The limits: waiting with overlap, waiting without it ("all of the transfer"), and the time of a round."""
+"""The limits: waiting with overlap, waiting without it (nearly the whole transfer), and the time of a round."""
 LEAST = 1.5
 WARM_UP = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: how a node computes, how many nodes there are, and for how many transfers they compute."""
+    """One comparison: the kind of computation, the number of nodes, and the compute time in transfers."""
 
     title: str
     nodes: int
@@ -68,7 +68,7 @@ CASES = {
 
 
 def node(argument: str) -> None:
-    """Measure on this node and write the answer beside those of the others."""
+    """Measure on this node and write the answer to a file."""
     options = json.loads(argument)
     rank, rounds, case = options["rank"], options["rounds"], Case(**options["case"])
     torch.set_num_threads(1)
@@ -86,7 +86,7 @@ def node(argument: str) -> None:
 
 
 def transfer(graph: topology.Topology, vectors: int, rounds: int) -> float:
-    """Seconds from the start of a message of some vectors until those of all neighbours are there; the slowest node."""
+    """Seconds from sending a message until those of all neighbours have arrived, on the slowest node."""
     net = DistributedNetwork(graph)
     sent = [torch.zeros(size()) for _ in range(vectors)]
     times = []
@@ -100,7 +100,7 @@ def transfer(graph: topology.Topology, vectors: int, rounds: int) -> float:
 
 
 def computation(case: Case, transfer: float) -> tuple[float, Callable[[torch.nn.Module], None]]:
-    """The least seconds that any node computes, and the computing, as long as the case wants it."""
+    """The shortest compute time of any node in seconds, and a computation of the length that the case asks for."""
     wanted = case.compute * transfer
     if case.sleeps:
         return wanted, lambda model: time.sleep(wanted)
@@ -121,7 +121,7 @@ def computation(case: Case, transfer: float) -> tuple[float, Callable[[torch.nn.
 def train(
     make: Any, graph: topology.Topology, compute: Callable[[torch.nn.Module], None], rounds: int
 ) -> dict[str, float]:
-    """Medians of the seconds waited in a round, and of the seconds a round took."""
+    """Medians of the waiting time and of the wall-clock time of a round, in seconds."""
     torch.manual_seed(0)
     model = LeNet((1, 28, 28), 10)
     optimizer = make(model.parameters(), lr=1e-3, topology=graph)
@@ -161,14 +161,14 @@ def agreed(value: float) -> float:
     return float(largest)
 
 
-# The nodes' world -----------------------------------------------------------------------------------------------------
+# Network namespaces ---------------------------------------------------------------------------------------------------
 
 
 def command(line: str) -> None:
     subprocess.run(line.split(), check=True)
 
 
-def build_world(nodes: int) -> None:
+def build_network(nodes: int) -> None:
     """Namespaces node0, node1, ... with the addresses 10.0.0.1, 10.0.0.2, ... on one switch."""
     command("ip link add switch type bridge")
     command("ip link set switch up")
@@ -205,11 +205,11 @@ def measure(case: Case, rounds: int) -> list[dict[str, Any]]:
 
 
 def inside(options: argparse.Namespace) -> int:
-    """Measure all cases, in the private world."""
+    """Measure all cases, inside the private namespaces."""
     Path("/run/netns").mkdir(exist_ok=True)
     command("mount -t tmpfs netns /run/netns")
     cases = [case for name in options.only.split(",") for case in CASES[name]]
-    build_world(max(case.nodes for case in cases))
+    build_network(max(case.nodes for case in cases))
     print(f"LeNet's vectors, {size():,} numbers, links of {RATE}, medians of {options.rounds} rounds, worst node")
     print(f"{'compute':<22}{'what':<48}{'measured':>10}{'limit':>9}")
     measurements = []
@@ -260,8 +260,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    # What is made in these namespaces of mounts, processes and networks ends with the first process in them, and that
-    # one ends with this process, even when it is killed: nothing has to be removed.
+    # The namespaces of mounts, processes and networks disappear with the first process in them, which ends with this
+    # process even if it is killed: no cleanup is needed.
     world = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     again = [sys.executable, __file__, "--inside", "--rounds", str(options.rounds), "--only", options.only]
     again += ["--json", str(options.json)] if options.json else []

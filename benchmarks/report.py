@@ -1,9 +1,9 @@
-"""How long `gossamer report` takes for many stored runs, its page included.
+"""Wall-clock time of `gossamer report` for many stored runs, including its HTML page.
 
     python benchmarks/report.py [--runs 1000] [--evaluations 20] [--json FILE]
 
-One short training is made and stored again and again under other names: 6 methods, 3 step sizes, 3 seeds, as many
-settings as it takes. Limit: 20 s for 1,000 runs.
+One short run is trained and stored many times under other names: 6 methods, 3 step sizes, 3 seeds, and as many settings
+as needed. Limit: 20 s for 1,000 runs.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What the contract costs: a Momentum Tracking round against the bare in-place recursion, side by side in one run.
+"""The overhead of the contract: a Momentum Tracking round against the bare in-place recursion, side by side in one run.
 
     python benchmarks/rounds.py [--repeats 9] [--json FILE]
 
 Both sides do the same arithmetic on preallocated buffers and mix in the same way; the difference is the method, the
-state and the network around it. The bare round is written out below. Limits: 1.5x, 1.15x and 1.15x.
+state and the network. The bare round is written out below. Limits: 1.5x, 1.15x and 1.15x.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def bare_round(graph: Topology, dim: int) -> Callable[[], None]:
 
 
 def bare_product(graph: Topology) -> Callable[[Tensor, Tensor], None]:
-    """W X as one would write it by hand: a matrix product for few nodes, row after row for many."""
+    """W X written by hand: a matrix product for few nodes, row by row for many."""
     weights = torch.from_numpy(graph.at(0).dense()).float()
     if graph.n <= 100:
         return lambda v, out: torch.mm(weights, v, out=out)

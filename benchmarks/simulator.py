@@ -3,12 +3,12 @@
     python benchmarks/simulator.py [--rounds 30] [--only a,b,...] [--json FILE]
 
 (a)-(e) compare one simulated Momentum Tracking round of N nodes with one plain training step of a single model
-(forward, backward, SGD with momentum) over the same N * batch samples. Both run with all cores in new processes of
-their own, because what ran before leaves its mark on a heap; the plain step under the same allocator settings and with
-channels-last weights. The two take turns, and medians are compared. (f) is memory: the growth over the state after
-import at N = 1024. (g) is the cost per node-round at N = 1024 against N = 8. (h) is one process per node over gloo, as
-the field does it. (i) is the share of data and augmentation. (j) is the evaluation of all models, per model and sample,
-against a training round, per node and sample. Everything is a ratio; its limit stands beside it.
+(forward, backward, SGD with momentum) over the same N * batch samples. Both use all cores, each in a new process,
+because earlier work affects the heap; the plain step uses the same allocator settings and channels-last weights. The
+two alternate, and medians are compared. (f) is memory: the growth since import at N = 1024. (g) is the cost per
+node-round at N = 1024 against N = 8. (h) is one process per node over gloo, as in other libraries. (i) is the share of
+data and augmentation. (j) is the evaluation of all models, per model and sample, against a training round, per node and
+sample. Everything is a ratio, printed with its limit.
 """
 
 import argparse
@@ -82,7 +82,7 @@ CASES = {
 
 
 def simulation(case: Case, workers: Workers) -> Simulation:
-    """A simulation of the case; without `full` a batch is only a look-up in a float tensor."""
+    """A simulation of the case; without `full` a batch is only an index into a float tensor."""
     total = max(4 * case.nodes * case.batch, 2 * case.nodes)
     generator = torch.Generator().manual_seed(0)
     if case.full:
@@ -134,14 +134,14 @@ def compare(item: str, rounds: int) -> float:
 
 
 class Child:
-    """This script in another process, which does one thing whenever it is asked and answers in JSON."""
+    """This script in another process, which runs one task per request and answers in JSON."""
 
     def __init__(self, role: str, argument: str) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--role", role, "--argument", argument]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def start(self) -> None:
-        """Ask."""
+        """Send a request."""
         print(file=self._process.stdin, flush=True)
 
     def answer(self) -> Any:
@@ -149,18 +149,18 @@ class Child:
         return json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
 
     def ask(self) -> Any:
-        """Ask and wait."""
+        """Send a request and wait for the answer."""
         self.start()
         return self.answer()
 
     def only_answer(self) -> Any:
-        """Ask once and let it end."""
+        """Send one request, wait for the answer and end the process."""
         answer = self.ask()
         self.close()
         return answer
 
     def close(self) -> None:
-        """Let it end."""
+        """End the process."""
         self._process.communicate()
 
 
@@ -188,13 +188,13 @@ def plain_step(argument: str) -> Callable[[], float]:
 
 
 def private_memory() -> int:
-    """Bytes that belong to this process alone."""
+    """Private memory of this process in bytes."""
     rows = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(r.split()[1]) * 1024 for r in rows if r.startswith("Private_"))
 
 
 def memory_at_1024(_: str) -> Callable[[], dict[str, float]]:
-    """Growth of a run with 1,024 LeNet nodes, and what it must at least hold."""
+    """Memory growth of a run with 1,024 LeNet nodes, and the least it needs."""
     before = private_memory()
 
     def measure() -> dict[str, float]:
@@ -220,7 +220,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def saved_bytes(case: Case) -> int:
-    """What autograd keeps of one node's forward pass."""
+    """Bytes that autograd saves in one node's forward pass."""
     kept = 0
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -249,7 +249,7 @@ def cost_per_node_round(rounds: int) -> float:
 
 
 def gloo_node(argument: str) -> Callable[[], dict[str, float]]:
-    """One node of the field's way: a process with its own model that sends to its two neighbours over gloo."""
+    """One node of the baseline of (h): a process with its own model that sends to its two neighbours over gloo."""
     import torch.distributed as dist
 
     rank, size, store = json.loads(argument)
@@ -292,7 +292,7 @@ def gloo_node(argument: str) -> Callable[[], dict[str, float]]:
 
 
 def against_processes(rounds: int) -> tuple[float, float]:
-    """(time, private memory) of eight processes over gloo, each over that of the simulator."""
+    """(time, private memory) of eight processes over gloo, as ratios to the simulator."""
     with tempfile.TemporaryDirectory() as directory:
         nodes = [Child("gloo", json.dumps([rank, 8, f"{directory}/store"])) for rank in range(8)]
         ours = Child("simulated", "")
@@ -317,7 +317,7 @@ def against_processes(rounds: int) -> tuple[float, float]:
 
 
 def data_share(rounds: int) -> float:
-    """The part of a node's LeNet round that fetching, cropping and normalizing its batch takes, on one thread."""
+    """The share of loading, cropping and normalizing its batch in a node's LeNet round, on one thread."""
     with Workers(1) as workers:
         run = simulation(CASES["e"], workers)
         shares = []
@@ -333,7 +333,7 @@ def data_share(rounds: int) -> float:
 
 
 def evaluation_cost(rounds: int) -> float:
-    """Evaluating a sample over training with one, in the case (a), on a test set of 2,000."""
+    """The cost of evaluating a sample over training with one, in case (a), on a test set of 2,000."""
     case = CASES["a"]
     with Workers() as workers:
         run = simulation(case, workers)

@@ -1,8 +1,8 @@
-"""What it costs to start: `import gossamer` beyond importing torch, and `gossamer --help`.
+"""Startup time: `import gossamer` beyond importing torch, and `gossamer --help`.
 
     python benchmarks/startup.py [--repeats 9] [--json FILE]
 
-Every measurement is a fresh interpreter; they take turns, and medians are shown. Limits: 100 ms and 350 ms.
+Every measurement uses a fresh interpreter; they alternate, and medians are shown. Limits: 100 ms and 350 ms.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What a sweep costs besides training: 200 tiny runs with 2 jobs.
+"""The overhead of a sweep: 200 tiny runs with 2 jobs.
 
     python benchmarks/sweep.py [--runs 200] [--jobs 2] [--rounds 30] [--json FILE]
 
 Outside training = 1 - (sum of the runs' own seconds, rounds and evaluations) / (jobs x wall-clock seconds of the whole
-sweep): it holds starting the jobs, claiming, reading and dealing out data, marking, and waiting for the last one.
-Limit: 15 %.
+sweep). It includes starting the jobs, locking, reading and splitting data, marking runs as done, and waiting for the
+last one. Limit: 15 %.
 """
 
 import argparse
