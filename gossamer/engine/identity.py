@@ -38,12 +38,12 @@ def identity_of(simulation: Simulation, lr: Lr, pace: Pace) -> dict[str, Any]:
         "clip": settings.clip,
         "node_weight": settings.node_weight,
         "data": data.dataset.fingerprint[:16],
-        "architecture": _architecture(models.modules[0]),
+        "layers": _layers(models.modules[0]),
         "start": _start(models),
     }
 
 
-def _architecture(module: nn.Module) -> str:
+def _layers(module: nn.Module) -> str:
     """A digest of what the layers say of themselves: kinds, strides, rates. Where an object lies says nothing."""
     said = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module))
     return f"layers {hashlib.sha256(said.encode()).hexdigest()[:16]}"

@@ -18,15 +18,13 @@ from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
 from gossamer.engine.choices import MethodChoice, graph_of, method_of
-from gossamer.engine.devices import device_of
+from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
 from gossamer.engine.identity import identity_of
-from gossamer.engine.node_models import Models
+from gossamer.engine.node_models import ModelFactory, Models, make_model
 from gossamer.engine.pace import Pace, interval, pace_of
 from gossamer.engine.simulation import DivergenceError, Settings, Simulation
-from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.step_sizes import Lr, plain_step_size
-from gossamer.engine.workers import Workers
 from gossamer.errors import InputError
 from gossamer.topology import Topology
 
@@ -37,10 +35,8 @@ SECONDS_BETWEEN_CHECKPOINTS = 60.0
 class Run:
     """A finished run: what was measured, and every node's model.
 
-    The models are copies of their own, in evaluation mode, that can be saved or trained further. They compute what
-    yours does. Where yours is an `nn.Sequential`, a max pool stands before the ReLU that preceded it (under that ReLU's
-    name): the same numbers for less work, and the same `state_dict`. Buffers (BatchNorm's running statistics) are every
-    node's own; the averaged model has their mean.
+    The models are independent copies of yours, in evaluation mode, that can be saved or trained further. Buffers
+    (BatchNorm's running statistics) are every node's own; the averaged model has their mean.
 
     >>> from gossamer import data, models
     >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))

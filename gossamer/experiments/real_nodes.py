@@ -22,19 +22,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer import methods, models, optim
-from gossamer._common.metrics import Row, Scores, row_of
+from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine import DivergenceError
-from gossamer.engine.devices import device_of
-from gossamer.engine.evaluation import evaluate
-from gossamer.engine.meter import Meter
+from gossamer.engine.gradients.autograd import evaluate
+from gossamer.engine.hardware import NodeGenerators, Workers, device_of
+from gossamer.engine.history import Meter, Scores, bytes_per_node, row_of
+from gossamer.engine.node_models import draws_in_forward, make_model
 from gossamer.engine.pace import pace_of
-from gossamer.engine.pooling import pool_before_relu
-from gossamer.engine.randomness import NodeGenerators
-from gossamer.engine.start import make_model
-from gossamer.engine.traffic import bytes_per_node
-from gossamer.engine.trial import draws_in_forward
-from gossamer.engine.workers import Workers
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
@@ -147,7 +142,7 @@ class NodeTraining:
         self.pace = pace_of(nodes, experiment.batch_size, **timing(experiment, nodes))
         self.method = methods.get(experiment.method)
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
-        self.model = pool_before_relu(start.train()).to(device)
+        self.model = start.train().to(device)
         self.optimizer = optim.optimizer_of(
             self.method,
             self.model.parameters(),

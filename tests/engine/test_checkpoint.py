@@ -266,9 +266,9 @@ def layers(activation=nn.ReLU, rate=0.25, stride=1, shift=0.0, frozen=0.0):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"activation": nn.Tanh}, "architecture"),
-        ({"rate": 0.5}, "architecture"),
-        ({"stride": 2}, "architecture"),
+        ({"activation": nn.Tanh}, "layers"),
+        ({"rate": 0.5}, "layers"),
+        ({"stride": 2}, "layers"),
         ({"shift": 1.0}, "start"),
         ({"frozen": 1.0}, "start"),
     ],
@@ -425,7 +425,7 @@ def test_other_data_of_the_same_name_are_refused(tmp_path):
         run_digits(data=nodes(1), checkpoint=tmp_path)
 
 
-NEWER = ("data", "step_sizes", "architecture", "start")
+NEWER = ("data", "step_sizes", "layers", "start")
 
 
 def test_a_checkpoint_that_says_less_of_its_run_is_continued(tmp_path):

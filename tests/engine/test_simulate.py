@@ -9,7 +9,7 @@ from torch import nn
 from gossamer import MomentumTracking, data, models, simulate, topology
 from gossamer.data import Dataset
 from gossamer.engine import Cosine, DivergenceError, History, gradient_dissimilarity
-from gossamer.engine.trial import draws_in_forward
+from gossamer.engine.node_models import draws_in_forward
 from gossamer.errors import GossamerError
 from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
 

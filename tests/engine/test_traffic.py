@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from gossamer import methods, topology
-from gossamer.engine.traffic import bytes_per_node
+from gossamer.engine.history import bytes_per_node
 from gossamer.methods.facts import Facts
 from gossamer.network import SimulatedNetwork
 

@@ -4,7 +4,7 @@ import threading
 import pytest
 import torch
 
-from gossamer.engine.workers import Workers
+from gossamer.engine.hardware import Workers
 from gossamer.errors import GossamerError
 
 
