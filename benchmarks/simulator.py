@@ -33,8 +33,8 @@ from gossamer import MomentumTracking, models, topology
 from gossamer.data import Augmentation, Dataset, Normalization, partition
 from gossamer.engine.gradients.autograd import AutogradGradients
 from gossamer.engine.hardware import Workers, keep_freed_memory
+from gossamer.engine.schedule import step_size_of
 from gossamer.engine.simulation import Settings, Simulation
-from gossamer.engine.step_sizes import step_size_of
 
 LR = 0.001
 
