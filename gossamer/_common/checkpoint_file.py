@@ -1,4 +1,4 @@
-"""Checkpoint files: named by their round, either whole or not there, and read without running any code in them.
+"""Checkpoint files: named by their round, written atomically, and read without running any code in them.
 
 A file carries the settings of its run, so that another run does not continue from it, and ends in a digest, so that
 damage is noticed. It holds tensors, numbers, strings and collections of them: torch writes any object, but refuses to
@@ -117,7 +117,7 @@ def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> 
         if theirs.get(key) != value:
             raise InputError(
                 f"The checkpoint {path} belongs to another run: its {key} is {said(theirs.get(key), repr)}, this run's "
-                f"is {said(value, repr)}; choose another directory, or go on with the settings it was made with."
+                f"is {said(value, repr)}; choose another directory, or use the settings it was made with."
             )
 
 

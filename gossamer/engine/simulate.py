@@ -88,7 +88,7 @@ def simulate(
         A dataset split among nodes: `dataset.split(recipe)`.
     method, graph
         Objects or names: `gossamer.MomentumTracking(beta=0.9)` or "momentum-tracking", `gossamer.topology.ring(8)` or
-        "ring". A method's class stands for the method with its defaults.
+        "ring". A method's class means the method with its defaults.
     lr
         The step size: a number, a function of the round, or a schedule (`gossamer.engine.StepDecay`, `Cosine`,
         `WarmUp`).

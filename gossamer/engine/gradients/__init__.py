@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gossamer.data import NodeData
 from gossamer.engine.gradients.autograd import AutogradGradients
-from gossamer.engine.gradients.chain import Chain, ChainGradients, cost_of, is_worthwhile
+from gossamer.engine.gradients.chain import Chain, ChainGradients, cost_of, group_size, is_worthwhile
 from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Scores
@@ -63,10 +63,11 @@ def gradients_of(
     `generators` are those of a model that draws random numbers in its forward pass. The choice is made once: hooks that
     are put on the nodes' modules later are not seen by a chain.
     """
-    if models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
+    in_groups = models.x.device.type == "cpu" and group_size(data.nodes, batch_size) > 1
+    if in_groups and (plan := read(models.modules[0], models.layout)):
         sample = data.pipeline.batch(data.dataset.train_inputs, torch.zeros(1, dtype=torch.int64))[None]
         if plan.fits(sample, data.dataset.train_targets[None, :1]):
             chain = Chain(plan)
-            if is_worthwhile(cost_of(chain, models.x[:1], sample), data.nodes, batch_size):
+            if is_worthwhile(cost_of(chain, models.x[:1], sample), batch_size):
                 return ChainGradients(chain, models, data, batch_size, loss_weights)
     return AutogradGradients(models, data, loss_weights, generators)

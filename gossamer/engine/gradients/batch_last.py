@@ -145,7 +145,7 @@ class Convolution:
     of it, n = W' B numbers each. The kh consecutive rows that a row of the output looks at are then one plain matrix
     [kh kw C, n] where they lie, and the output row is the product [O, kh kw C] @ [kh kw C, n] with the weights as they
     are stored. So the memory, and the copying, is kh times less than for the usual unfolding along both axes. One call
-    makes the same output row of all nodes, so the rows of the output lie outermost in memory: [H', G, O, n].
+    makes the same output row of all nodes, so the rows of the output are outermost in memory: [H', G, O, n].
     """
 
     trains = True
@@ -181,7 +181,7 @@ class Convolution:
         return y.view(high, groups, out, broad, batch).transpose(0, 1), (unfolded, unpadded)
 
     def backward(self, dy: Tensor, kept: Any, own: Any, grads: Any, wanted: bool) -> Tensor | None:
-        """dW = the sum over output rows of dy x^T; dx = the convolution of dy with the kernel turned round."""
+        """dW = the sum over output rows of dy x^T; dx = the convolution of dy with the flipped kernel."""
         unfolded, shape = kept
         dy = dy.flatten(3)
         seen = self._seen(unfolded, dy.shape[1])
@@ -197,15 +197,15 @@ class Convolution:
         out, _, tall, wide = self.weight.shape
         length = dy.shape[3]
         made = self._side_by_side(dy)
-        turned = own.view(groups, out, tall, wide, channels).flip(2).permute(0, 3, 4, 2, 1)
-        turned = turned.reshape(groups, wide * channels, tall * out)
+        flipped = own.view(groups, out, tall, wide, channels).flip(2).permute(0, 3, 4, 2, 1)
+        flipped = flipped.reshape(groups, wide * channels, tall * out)
         unfolded = dy.new_empty(height, groups, wide * channels, length)
         for row, result in enumerate(unfolded):
             # The output rows that this row of the image contributed to: consecutive ones, again one plain matrix.
             earliest = row + self.padding[0] - tall + 1
             first, end = max(earliest, 0), min(earliest + tall, made.shape[1])
             if first < end:
-                weight = turned[:, :, (first - earliest) * out : (end - earliest) * out]
+                weight = flipped[:, :, (first - earliest) * out : (end - earliest) * out]
                 torch.bmm(weight, made[:, first:end].flatten(1, 2), out=result)
             else:
                 result.zero_()
@@ -296,12 +296,12 @@ class MeanPool(Fixed):
 
 
 def _places(pair: Pair, between: int) -> list[int]:
-    """Height and width with what applies along the axis of nodes and channels between them."""
+    """Height and width, and between them what applies along the axis of nodes and channels."""
     return [pair[0], between, pair[1]]
 
 
 def _volume(x: Tensor) -> Tensor:
-    """[G, H, C, W, B] as [1, B, H, G C, W]; no copy where the rows lie outermost in memory, as convolutions do it."""
+    """[G, H, C, W, B] as [1, B, H, G C, W]; no copy if the rows are outermost in memory, as after a convolution."""
     groups, height, channels, width, batch = x.shape
     return x.transpose(0, 1).reshape(1, height, groups * channels, width, batch).permute(0, 4, 1, 2, 3)
 

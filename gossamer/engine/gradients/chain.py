@@ -170,7 +170,7 @@ LARGEST = 64
 LEAST_GROUPS = 4
 # Measured with AVX-512, convolutions of 6 to 64 channels, batches of 2 to 200, 8 and 128 nodes: with more
 # multiplications in the convolutions of a node's batch than this, torch's own beat ours, which save overhead. Torch's
-# compute their output channels in blocks, so where these are not full, ours win that much longer.
+# compute their output channels in blocks, so where these are not full, ours are faster for that much longer.
 FEW_MULTIPLICATIONS = 32_000_000
 BLOCK = 16
 # Measured with images of 28 to 224 pixels: with more numbers per sample than this, memory decides, and torch's own are
@@ -216,16 +216,16 @@ def group_size(nodes: int, batch: int) -> int:
     return max(1, min(SAMPLES // batch, LARGEST, nodes // LEAST_GROUPS))
 
 
-def is_worthwhile(cost: Cost, nodes: int, batch: int) -> bool:
-    """Whether groups beat one model after another.
+def is_worthwhile(cost: Cost, batch: int) -> bool:
+    """Whether groups of several nodes beat one model after another.
 
-    >>> is_worthwhile(Cost(multiplications=600_000, in_blocks=1_200_000, numbers=31_000), nodes=64, batch=100)
+    >>> is_worthwhile(Cost(multiplications=600_000, in_blocks=1_200_000, numbers=31_000), batch=100)
     True
-    >>> is_worthwhile(Cost(multiplications=600_000, in_blocks=600_000, numbers=31_000), nodes=64, batch=100)
+    >>> is_worthwhile(Cost(multiplications=600_000, in_blocks=600_000, numbers=31_000), batch=100)
     False
-    >>> is_worthwhile(Cost(multiplications=16_000_000, in_blocks=16_000_000, numbers=860_000), nodes=64, batch=1)
+    >>> is_worthwhile(Cost(multiplications=16_000_000, in_blocks=16_000_000, numbers=860_000), batch=1)
     False
     """
     # batch * multiplications <= FEW_MULTIPLICATIONS * (in_blocks / multiplications), also without any.
     is_light = batch * cost.multiplications**2 <= FEW_MULTIPLICATIONS * cost.in_blocks
-    return is_light and cost.numbers <= FEW_NUMBERS and group_size(nodes, batch) > 1
+    return is_light and cost.numbers <= FEW_NUMBERS
