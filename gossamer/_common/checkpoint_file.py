@@ -1,57 +1,53 @@
-"""Checkpoint files: named by their round, either whole or not there, and read without running any code in them.
+"""Checkpoint files: named by their round, written atomically, and read without running any code in them.
 
-A file carries the settings of its run, so that it is not continued by another one, and ends in a digest, so that a
-damaged file is noticed.
+A file carries the settings of its run, so that another run does not continue from it, and ends in a digest, so that
+damage is noticed. It holds tensors, numbers, strings and collections of them: torch writes any object, but refuses to
+read most of them back.
 """
 
 import hashlib
 import io
-import itertools
 import pickle
 import re
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from gossamer._common.files import cannot_write, replacing
 from gossamer._common.formatting import said
-from gossamer._common.plain_values import plain
-from gossamer.errors import GossamerError, InputError
+from gossamer.errors import DiskError, InputError
 
 _NAME = re.compile(r"round-(\d{9})\.ckpt")
 _UNFINISHED = re.compile(r"\.round-\d{9}\.ckpt\.[0-9a-f]+\.tmp")
 _DIGEST = 32
+_PLAIN = (bool, float, str, bytes, type(None), Tensor, nn.Parameter)
 
 
 class Damaged(ValueError):
-    """The content of a checkpoint does not match its digest: it was cut, or changed after it was written."""
+    """The content of a checkpoint does not match its digest: it was cut, or changed after it was written.
 
-
-class Foreign(GossamerError):
-    """A checkpoint was written under other settings; `difference` says which, for a sentence."""
-
-    difference = ""
-
-
-UNREADABLE = (Damaged,)
-"""What reading a damaged file raises. A file that only cannot be read now or here raises a `GossamerError`."""
+    A file that merely cannot be read now or here raises a `GossamerError`.
+    """
 
 
 def path_of(directory: Path, round: int) -> Path:
-    """Where the checkpoint of `round` lies."""
+    """The path of the checkpoint of `round`."""
     return directory / f"round-{round:09d}.ckpt"
 
 
 def rounds_in(directory: Path) -> list[int]:
-    """The rounds whose checkpoints lie in `directory`, ascending."""
+    """The rounds whose checkpoints are in `directory`, ascending."""
     return sorted(int(m[1]) for name in _names_in(directory) if (m := _NAME.fullmatch(name)))
 
 
 def write(directory: Path, round: int, settings: dict[str, Any], content: dict[str, Any]) -> Path:
-    """Write the checkpoint of `round`. NumPy's numbers become Python's; what `read` would refuse is refused here."""
+    """Write the checkpoint of `round`. NumPy's numbers become Python's; what `read` refuses is refused here."""
     path = path_of(directory, round)
     saved = {"round": round, "settings": plain(settings, "settings"), "content": plain(content)}
     with replacing(path) as temporary:
@@ -59,7 +55,7 @@ def write(directory: Path, round: int, settings: dict[str, Any], content: dict[s
             with temporary.open("wb") as file:
                 torch.save(saved, file)
         except RuntimeError as error:
-            # torch says nothing of why a file could not be written, but was told so by the file.
+            # torch does not say why a file could not be written, but the error of the file is its context.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
@@ -71,7 +67,7 @@ def write(directory: Path, round: int, settings: dict[str, Any], content: dict[s
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The round, settings and content of a checkpoint, on the CPU; raises one of `UNREADABLE` if it is damaged."""
+    """The round, settings and content of a checkpoint, on the CPU; raises `Damaged` if it is damaged."""
     with _readable(path), path.open("rb") as file:
         return _checked(file, path.stat().st_size)
 
@@ -82,7 +78,7 @@ def settings_of(path: Path) -> dict[str, Any] | None:
         saved: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         settings = saved["settings"]
     except Exception:
-        # There is no saying what torch raises at bytes that may be anything.
+        # torch may raise anything for arbitrary bytes.
         return None
     return settings if isinstance(settings, dict) else None
 
@@ -100,7 +96,7 @@ def from_bytes(data: bytes) -> dict[str, Any]:
 
 
 def set_aside(path: Path) -> Path:
-    """Take a damaged file out of the way, under another name."""
+    """Rename a damaged file, so that it is no longer taken for a checkpoint."""
     aside = path.with_name(f"{path.name}.damaged")
     try:
         return path.replace(aside)
@@ -108,68 +104,49 @@ def set_aside(path: Path) -> Path:
         raise cannot_write(aside, error) from error
 
 
-def keep_aside(path: Path) -> Path:
-    """Take a file of another run out of the way, under a name that nothing has yet."""
-    names = (f"{path.name}.other{number}" for number in itertools.chain([""], itertools.count(2)))
-    aside = next(free for name in names if not (free := path.with_name(name)).exists())
-    try:
-        return path.replace(aside)
-    except OSError as error:
-        raise cannot_write(aside, error) from error
-
-
 def remove_unfinished(directory: Path) -> None:
-    """Remove what a process left that was killed while it wrote. Nobody else may be writing here."""
+    """Remove the temporary files of a process that was killed while writing. No other process may be writing here."""
     for name in _names_in(directory):
         if _UNFINISHED.fullmatch(name):
             (directory / name).unlink(missing_ok=True)
 
 
-def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    """The first of our settings that is another one in theirs, in words; empty if there is none."""
+def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    """Refuse a checkpoint whose settings, as far as we have them, are not ours; the first difference is named."""
     for key, value in ours.items():
         if theirs.get(key) != value:
-            return f"its {key} is {said(theirs.get(key), repr)}, this run's is {said(value, repr)}"
-    return ""
-
-
-def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Raise `Foreign` if a checkpoint was written under other settings than ours."""
-    if different := difference(theirs, ours):
-        error = Foreign(
-            f"The checkpoint {path} belongs to another run: {different}; choose another directory, or go on with the "
-            f"settings it was made with."
-        )
-        error.difference = different
-        raise error
+            raise InputError(
+                f"The checkpoint {path} belongs to another run: its {key} is {said(theirs.get(key), repr)}, this run's "
+                f"is {said(value, repr)}; choose another directory, or use the settings it was made with."
+            )
 
 
 def _names_in(directory: Path) -> list[str]:
-    """The names of the files there; a directory that cannot be looked into is not taken for an empty one."""
+    """The names of the files there; a directory that cannot be listed is not taken for an empty one."""
     try:
         return [path.name for path in directory.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise InputError(
+        raise DiskError(
             f"Cannot look for checkpoints in {directory}: {error.strerror or error}; make it readable and start again."
         ) from error
 
 
 @contextmanager
 def _readable(path: Path | str) -> Iterator[None]:
-    """Sentences for a checkpoint that is not damaged and yet cannot be read."""
+    """Errors for a checkpoint that is not damaged and yet cannot be read."""
     try:
         yield
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"The checkpoint {path} holds an object that is more than tensors, numbers and words, and is not read "
+            f"The checkpoint {path} holds an object that is more than tensors, numbers and strings, and is not read "
             f"because that could run code ({_first_line(error)}); move it away, or allow the object with "
             f"torch.serialization.add_safe_globals if you know where it comes from."
         ) from error
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or _first_line(error)
-        raise InputError(
+        raise DiskError(
             f"Cannot read the checkpoint {path}: {reason}; it is left as it is: make it readable and start again, or "
             f"move it away to go on without it."
         ) from error
@@ -195,3 +172,52 @@ def _digests(file: BinaryIO, left: int) -> tuple[bytes, bytes]:
         digest.update(block)
         left -= len(block)
     return digest.digest(), file.read()
+
+
+def plain(value: Any, where: str = "") -> Any:
+    """The value with NumPy's numbers as Python's; an object that could not be read back is refused, with its place.
+
+    >>> plain({"lr": np.float64(0.1), "steps": [np.int64(3)]})
+    {'lr': 0.1, 'steps': [3]}
+    >>> plain({"extra": {"loader": {"seeds": np.arange(3)}}})
+    Traceback (most recent call last):
+    ...
+    gossamer.errors.InputError: extra['loader']['seeds'] is a numpy.ndarray, which a checkpoint cannot hold: ...
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = type(value)
+    if kind in _PLAIN or (kind is int and value.bit_length() < 1024):
+        return value
+    if kind is list or kind is tuple:
+        items = [plain(v, f"{where}[{k}]") for k, v in enumerate(value)]
+        return value if _same(items, value) else kind(items)
+    if kind is dict or kind is OrderedDict:
+        keys = [plain(key, f"a key of {where}") for key in value]
+        items = [plain(v, f"{where}[{k!r}]" if where else str(k)) for k, v in zip(keys, value.values(), strict=True)]
+        if _same(keys, value) and _same(items, value.values()):
+            return value
+        made = kind(zip(keys, items, strict=True))
+        if kind is OrderedDict:
+            vars(made).update(vars(value))  # where a state_dict keeps the versions of its modules
+        return made
+    _refuse_unreadable(value, where)
+    return value
+
+
+def _same(made: list[Any], given: Any) -> bool:
+    return all(a is b for a, b in zip(made, given, strict=True))
+
+
+def _refuse_unreadable(value: object, where: str) -> None:
+    file = io.BytesIO()
+    try:
+        torch.save(value, file)
+        torch.load(io.BytesIO(file.getvalue()), map_location="cpu", weights_only=True)
+    except (pickle.PickleError, AttributeError, TypeError, RuntimeError) as error:
+        kind = type(value)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        raise InputError(
+            f"{where} is a {name}, which a checkpoint cannot hold: it could not be read back without running code; "
+            f"save it as tensors, numbers, strings, lists and dicts of them."
+        ) from error

@@ -16,7 +16,7 @@ from gossamer.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from gossamer.engine.start import ModelFactory
+    from gossamer.engine.node_models import ModelFactory
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,9 @@
 from gossamer.engine.dissimilarity import gradient_dissimilarity
 from gossamer.engine.history import History
 from gossamer.engine.minimize import Trajectory, minimize
+from gossamer.engine.schedule import Constant, Cosine, StepDecay, StepSize, WarmUp
 from gossamer.engine.simulate import Run, simulate
 from gossamer.engine.simulation import DivergenceError
-from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, StepSize, WarmUp
 
 __all__ = [
     "Constant",

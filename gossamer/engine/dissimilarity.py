@@ -5,10 +5,9 @@ from torch import nn
 from torch.nn import functional
 
 from gossamer.data import NodeData
-from gossamer.engine.evaluation import BATCH
-from gossamer.engine.node_models import NodeModels
-from gossamer.engine.start import ModelFactory, make_model
-from gossamer.engine.workers import Workers
+from gossamer.engine.gradients.autograd import BATCH
+from gossamer.engine.hardware import Workers
+from gossamer.engine.node_models import ModelFactory, NodeModels, make_model
 
 
 def gradient_dissimilarity(

@@ -1,12 +1,18 @@
-"""What was measured in the course of a run."""
+"""What is measured in a run: the figures of one evaluation, how they are computed, and their history."""
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from gossamer._common.metrics import Row
 from gossamer.errors import InputError
+from gossamer.methods import Method
+from gossamer.topology import Topology
 
 
 class History:
@@ -38,7 +44,7 @@ class History:
         return [row.get(name) for row in self.rows]
 
     def put(self, row: Row) -> None:
-        """Add a row, in the place of an earlier one of the same round; what it could not measure anew is kept.
+        """Add a row. It replaces an earlier one of the same round, but keeps the figures that it lacks.
 
         >>> history = History([{"round": 10, "loss": 0.5, "train_loss": 0.4}])
         >>> history.put({"round": 10, "loss": 0.5, "train_loss": None})
@@ -58,7 +64,7 @@ class History:
         return self.rows[-1]
 
     def to_jsonl(self, path: Path | str) -> None:
-        """Write one JSON object per line; what is no finite number becomes null, because JSON has no such thing."""
+        """Write one JSON object per line. Numbers that are not finite become null, because JSON has none."""
         from gossamer._common.files import without_infinities, write_text
 
         write_text(Path(path), "".join(json.dumps(without_infinities(row)) + "\n" for row in self.rows))
@@ -70,3 +76,146 @@ class History:
         except ImportError:
             raise InputError("A DataFrame needs pandas; run: pip install 'gossamer[data]'.") from None
         return pandas.DataFrame(self.rows)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Accuracy and mean loss of each of several models on one set of samples."""
+
+    accuracy: list[float]
+    loss: list[float]
+
+
+def row_of(
+    *,
+    round: int,
+    rounds_per_epoch: int,
+    lr: float,
+    test: Scores | None,
+    validation_accuracy: list[float] | None,
+    train_loss: float | None,
+    consensus_distance: float,
+    tracking_error: float | None,
+    gradient_norm: float | None,
+    bytes_sent: float,
+    samples_per_second: float | None,
+    seconds: float,
+) -> Row:
+    """The row of an evaluation after `round` rounds, the same for simulated and for real nodes.
+
+    `test` scores every node's model and, last, the averaged one; without a test set its figures are None.
+    `validation_accuracy` is that of every node's model; where it was not measured, there is no such figure.
+    """
+    accuracy, loss = (test.accuracy, test.loss) if test else (None, None)
+    row: Row = {
+        "round": round,
+        "epoch": round / rounds_per_epoch,
+        "lr": lr,
+        **_spread("accuracy", accuracy and accuracy[:-1]),
+        **_spread("loss", loss and loss[:-1]),
+        "node_accuracy": accuracy and accuracy[:-1],
+        "node_loss": loss and loss[:-1],
+        "averaged_accuracy": accuracy and accuracy[-1],
+        "averaged_loss": loss and loss[-1],
+        "train_loss": train_loss,
+        "consensus_distance": consensus_distance,
+        "tracking_error": tracking_error,
+        "gradient_norm": gradient_norm,
+        "bytes_sent": bytes_sent,
+        "samples_per_second": samples_per_second,
+        "seconds": seconds,
+    }
+    if validation_accuracy is not None:
+        row["validation_accuracy"] = _mean(validation_accuracy)
+    return row
+
+
+def _spread(name: str, values: list[float] | None) -> dict[str, float | None]:
+    """Mean, smallest and largest over the nodes, as figures of a row."""
+    if values is None:
+        return dict.fromkeys((name, f"{name}_min", f"{name}_max"))
+    return {name: _mean(values), f"{name}_min": min(values), f"{name}_max": max(values)}
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+class Meter:
+    """The training loss of some nodes since the last evaluation, and their speed since the start.
+
+    >>> meter = Meter(nodes=2)
+    >>> meter.add(torch.tensor([1.0, 3.0]), samples=20, seconds=0.5)
+    >>> meter.train_loss, meter.samples_per_second
+    (2.0, 40.0)
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self._loss = torch.zeros(nodes, dtype=torch.float64)
+        self._rounds = 0
+        self._samples = 0
+        self.seconds = 0.0
+
+    def add(self, losses: Tensor, samples: int, seconds: float) -> None:
+        """Note a round: every node's loss, and all nodes' samples and time."""
+        self._loss += losses
+        self._rounds += 1
+        self._samples += samples
+        self.seconds += seconds
+
+    @property
+    def train_loss(self) -> float | None:
+        """The mean loss over nodes and rounds since the last evaluation; None before the first round."""
+        return float(self._loss.mean()) / self._rounds if self._rounds else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """All samples over all time; None before the first round."""
+        return self._samples / self.seconds if self.seconds else None
+
+    def forget_losses(self) -> None:
+        """Reset the training loss after an evaluation."""
+        self._loss.zero_()
+        self._rounds = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"loss": self._loss, "rounds": self._rounds, "samples": self._samples, "seconds": self.seconds}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from what `state_dict` gave."""
+        self._loss.copy_(saved["loss"])
+        self._rounds, self._samples, self.seconds = saved["rounds"], saved["samples"], saved["seconds"]
+
+
+_WITHOUT_FLOAT64 = {"mps"}
+
+
+def consensus_distance(x: Tensor) -> float:
+    """(1/N) sum_i |x_i - xbar|^2: how far apart the rows of x are, summed in float64 where the device has it."""
+    mean = x.mean(0)
+    differences = (row - mean for row in x)
+    if x.device.type not in _WITHOUT_FLOAT64:
+        differences = (difference.double() for difference in differences)
+    return float(sum(difference.square().sum() for difference in differences) / len(x))
+
+
+def bytes_per_node(method: Method, topology: Topology, dim: int, width: int, rounds: int) -> float:
+    """What a node has sent after `rounds` rounds, the mean over the nodes.
+
+    A method sends `facts.sends` vectors of `dim` numbers, `width` bytes each, over every edge in every round. An
+    all-reduce counts as a ring all-reduce does: 2 (N - 1)/N vectors for each node; `facts.starts_with_all_reduce` adds
+    one to the first round. What a method that overlaps sends in a round is mixed with the weights of the next.
+    """
+    vector = dim * width
+    all_reduce = 2 * (topology.n - 1) / topology.n * vector
+    if method.facts.sends == "all-reduce":
+        return rounds * all_reduce
+    # Every entry of W beside a node's own is one message.
+    edges = [(len(mixing.indices) - mixing.n) / mixing.n for mixing in topology.mixings]
+    if method.facts.overlaps:
+        edges = edges[1:] + edges[:1]
+    whole, rest = divmod(rounds, topology.period)
+    degrees = whole * sum(edges) + sum(edges[:rest])
+    start = all_reduce if rounds and method.facts.starts_with_all_reduce else 0.0
+    return method.facts.sends * vector * degrees + start

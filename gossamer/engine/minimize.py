@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.engine.choices import MethodChoice, graph_of, method_of
-from gossamer.engine.step_sizes import Lr, step_size_of
+from gossamer.engine.schedule import Lr, step_size_of
 from gossamer.errors import InputError
 from gossamer.methods import State
 from gossamer.network import SimulatedNetwork

@@ -1,10 +1,12 @@
-"""All nodes' parameters and gradients as views into flat [N, d] buffers.
+"""From the model that a user gives to the models of N nodes.
 
-Row i of the buffers belongs to node i. A method's round is then a handful of large vector operations, and no copy lies
+The given model is copied and tried on a batch. The parameters and gradients of all nodes are then views into flat
+[N, d] buffers: row i belongs to node i, a method's round is a handful of large vector operations, and nothing is copied
 between it and the models.
 """
 
 import copy
+import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +15,136 @@ from typing import SupportsIndex, overload
 import torch
 from torch import Tensor, nn
 
-from gossamer.errors import InputError
+from gossamer._common.checks import whole_number
+from gossamer.data import NodeData
+from gossamer.engine.hardware import generator_state, set_generator_state
+from gossamer.errors import GossamerError, InputError
+
+ModelFactory = Callable[..., nn.Module]
+MOST_SEEDS = 2**62
+
+
+def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
+    """The model that all nodes start from.
+
+    A factory is called with (shape, classes) if it needs two arguments, else with none, and its random numbers come
+    from `seed` without disturbing torch's global generator. The module that is given, or that the factory returns, is
+    copied: it may be in use elsewhere.
+    """
+    if whole_number(seed, "the seed", least=None) >= MOST_SEEDS:
+        raise InputError(f"The seed must be below 2^62, but it is {seed}.")
+    made = model if isinstance(model, nn.Module) else _call(model, data, seed)
+    name = hooked_parameter(made)
+    if name is not None:
+        raise InputError(
+            f"The model's parameter '{name}' has a hook, which is not copied with it, so the nodes would train without "
+            f"it; do the same in the model's forward, or in a hook on the module (register_full_backward_hook)."
+        )
+    return copy.deepcopy(made)
+
+
+def _call(factory: ModelFactory, data: NodeData, seed: int) -> nn.Module:
+    if not callable(factory):
+        raise InputError(f"The model must be an nn.Module or a function that makes one, not {factory!r}.")
+    needed = [
+        p
+        for p in inspect.signature(factory).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) not in (0, 2):
+        raise InputError(
+            f"The model must be a function without arguments or one of (shape, classes), but it needs "
+            f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
+        )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the bits of nn.init.orthogonal_ depend on their number
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made = factory(data.dataset.sample_shape, data.dataset.num_classes) if needed else factory()
+    finally:
+        torch.set_num_threads(threads)
+    if not isinstance(made, nn.Module):
+        raise InputError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
+    return made
+
+
+def hooked_parameter(module: nn.Module) -> str | None:
+    """The name of the first parameter with a hook (`register_hook`, `register_post_accumulate_grad_hook`), if any.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> handle = layer.bias.register_hook(lambda gradient: 2 * gradient)
+    >>> hooked_parameter(layer)
+    'bias'
+    """
+    hooked = (name for name, p in module.named_parameters() if p._backward_hooks or p._post_accumulate_grad_hooks)
+    return next(hooked, None)
+
+
+def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
+    """Whether the model's forward pass in training mode takes numbers from the global generator of its device.
+
+    A model that cannot take the batch, or whose output does not have a number for each class, is refused.
+
+    >>> draws_in_forward(nn.Linear(3, 2), torch.zeros(2, 3), classes=2)
+    False
+    >>> draws_in_forward(nn.Linear(4, 2), torch.zeros(2, 3), classes=2)
+    Traceback (most recent call last):
+    ...
+    gossamer.errors.InputError: The model cannot take a batch [2, 3] of torch.float32: mat1 and mat2 shapes ...
+    """
+    kept = generator_state(batch.device)
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        with torch.no_grad():
+            output = module(batch)
+        drew = not torch.equal(kept, generator_state(batch.device))
+    except Exception as error:
+        raise InputError(
+            f"The model cannot take a batch {list(batch.shape)} of {batch.dtype}: {_first_line(error)}"
+        ) from error
+    finally:
+        set_generator_state(batch.device, kept)
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+    _refuse_output(output, len(batch), classes)
+    return drew
+
+
+def _refuse_output(output: object, samples: int, classes: int) -> None:
+    if not isinstance(output, Tensor):
+        raise InputError(
+            f"The model must give a tensor with a number for each class, but it gives a {type(output).__name__}; "
+            f"wrap it in a module that returns only the tensor."
+        )
+    if output.dim() != 2 or len(output) != samples or output.shape[1] < classes:
+        raise InputError(
+            f"The model gives an output {list(output.shape)} for {samples} samples, but there are {classes} classes; "
+            f"let it give [{samples}, {classes}]."
+        )
+
+
+def refuse_single_samples(module: nn.Module, sample: Tensor, size: int, batch_size: int) -> None:
+    """Refuse a model that needs several samples at once (BatchNorm of vectors), where a batch has only one.
+
+    `sample` is a batch of one; `size` and `batch_size` are those that lead to it.
+    """
+    try:
+        draws_in_forward(module, sample, classes=1)
+    except GossamerError as error:
+        raise InputError(
+            f"The model cannot take a batch of one sample ({_first_line(error.__cause__ or error)}), but a node with "
+            f"{size} samples comes to one with batches of {batch_size}; choose another batch size."
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter lies in a row: `size` numbers from `start` on."""
+    """The place of a parameter in a row: `size` numbers from `start` on."""
 
     name: str
     shape: torch.Size
@@ -40,7 +166,7 @@ def is_misread(layer: nn.Module) -> bool:
     """Whether oneDNN reads beyond the images of this layer where channels come last.
 
     It does so (seen in its version 3.12, with AVX-512) for images of one channel and strides of 1 row and several
-    columns, when the output is one column wide: losses are then whatever lies in the memory.
+    columns, when the output is one column wide: losses are then arbitrary.
 
     >>> is_misread(nn.Conv2d(1, 16, (3, 9), stride=(1, 2))), is_misread(nn.Conv2d(1, 16, (3, 9), stride=2))
     (True, False)
@@ -51,20 +177,20 @@ def is_misread(layer: nn.Module) -> bool:
 class Layout:
     """The order of a model's trainable parameters in a row. Convolution weights are stored channels-last.
 
-    Channels-last weights make wide convolutions markedly faster on CPUs, and to a method it is all the same. A model
-    with a layer that would be misread keeps torch's order.
+    Channels-last weights make wide convolutions markedly faster on CPUs, and methods do not depend on the order. A
+    model with a layer that would be misread keeps torch's order.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.slots: list[Slot] = []
         dtypes = set()
         start = 0
-        may_turn = not any(map(is_misread, module.modules()))
+        may_reorder = not any(map(is_misread, module.modules()))
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 continue
             dtypes.add(parameter.dtype)
-            channels_last = may_turn and parameter.dim() == 4 and parameter.shape[1] > 1
+            channels_last = may_reorder and parameter.dim() == 4 and parameter.shape[1] > 1
             self.slots.append(Slot(name, parameter.shape, start, parameter.numel(), channels_last))
             start += parameter.numel()
         if not self.slots:
@@ -108,7 +234,7 @@ class NodeModels:
         self.x = row.expand(nodes, -1).contiguous()
         self.grad = torch.zeros_like(self.x)
         self.layout.bind(module, self.x[0], self.grad[0])
-        # Copies are made of one that has never run and holds no trainable parameters.
+        # The nodes' modules are copies of one that has never run and holds no trainable parameters.
         self._pattern = self._shallow(module)
         self.modules = Models(nodes, lambda node: self._copy(node) if node else module)
 
@@ -143,7 +269,7 @@ class NodeModels:
         }
 
     def load_buffers(self, saved: dict[str, Tensor]) -> None:
-        """Take over what `buffers` gave."""
+        """Restore what `buffers` gave."""
         if not saved:
             return
         for i, module in enumerate(self.modules):
@@ -151,7 +277,7 @@ class NodeModels:
                 buffer.copy_(saved[name][i])
 
     def _copy(self, node: int) -> nn.Module:
-        with torch.inference_mode(False):  # whoever asks first: what is made in inference mode can never be trained
+        with torch.inference_mode(False):  # a module that is made in inference mode can never be trained
             own = self._shallow(self._pattern)
             self.layout.bind(own, self.x[node], self.grad[node])
         return own
@@ -172,9 +298,9 @@ def _independent(module: nn.Module) -> nn.Module:
 
 
 class Models(Sequence[nn.Module]):
-    """The nodes' models, each made when it is first asked for: chains of layers are computed without them.
+    """The nodes' models, each made when it is first asked for.
 
-    Their Python objects would take 80 kB a node.
+    Chains of layers are computed without modules, whose Python objects take 80 kB a node.
     """
 
     def __init__(self, nodes: int, make: Callable[[int], nn.Module]) -> None:
@@ -197,6 +323,6 @@ class Models(Sequence[nn.Module]):
             raise IndexError(f"there are {self._nodes} nodes, 0 to {self._nodes - 1}, but no node {node}")
         node %= self._nodes
         if node not in self._made:
-            # Of two threads that come at once, both take what the first has made.
+            # Two threads that ask at the same time get the same one.
             self._made.setdefault(node, self._make(node))
         return self._made[node]

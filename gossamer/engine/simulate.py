@@ -1,13 +1,10 @@
 """`gossamer.simulate`: train one model across N nodes on this machine."""
 
-import json
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -16,31 +13,23 @@ from gossamer._common.metrics import Row
 from gossamer._common.progress import progress_bar
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
-from gossamer.engine import checkpoint as checkpoints
+from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
 from gossamer.engine.choices import MethodChoice, graph_of, method_of
-from gossamer.engine.devices import device_of
+from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
-from gossamer.engine.identity import identity_of
-from gossamer.engine.node_models import Models
-from gossamer.engine.pace import Pace, interval, pace_of
+from gossamer.engine.node_models import ModelFactory, Models, make_model
+from gossamer.engine.schedule import Lr, Schedule, plain_step_size, rounds_in, schedule_of
 from gossamer.engine.simulation import DivergenceError, Settings, Simulation
-from gossamer.engine.start import ModelFactory, make_model
-from gossamer.engine.step_sizes import Lr, plain_step_size
-from gossamer.engine.workers import Workers
 from gossamer.errors import InputError
 from gossamer.topology import Topology
-
-SECONDS_BETWEEN_CHECKPOINTS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """A finished run: what was measured, and every node's model.
 
-    The models are copies of their own, in evaluation mode, that can be saved or trained further. They compute what
-    yours does. Where yours is an `nn.Sequential`, a max pool stands before the ReLU that preceded it (under that ReLU's
-    name): the same numbers for less work, and the same `state_dict`. Buffers (BatchNorm's running statistics) are every
-    node's own; the averaged model has their mean.
+    The models are independent copies of yours, in evaluation mode, that can be saved or trained further. Buffers
+    (BatchNorm's running statistics) are every node's own; the averaged model has their mean.
 
     >>> from gossamer import data, models
     >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))
@@ -84,6 +73,7 @@ def simulate(
     device: str = "cpu",
     workers: int | None = None,
     evaluate_every: float | None = None,
+    evaluations: int | None = None,
     checkpoint: Path | str | None = None,
     checkpoint_every: float | None = 1.0,
     callbacks: Sequence[Callable[[Row], None]] = (),
@@ -95,31 +85,32 @@ def simulate(
         A class such as `gossamer.models.LeNet` that is called with (shape, classes), any function without arguments
         that makes an `nn.Module`, or a module. All nodes start from the same copy.
     data
-        A dataset dealt out to nodes: `dataset.split(recipe)`.
+        A dataset split among nodes: `dataset.split(recipe)`.
     method, graph
         Objects or names: `gossamer.MomentumTracking(beta=0.9)` or "momentum-tracking", `gossamer.topology.ring(8)` or
-        "ring". A method's class stands for the method with its defaults.
+        "ring". A method's class means the method with its defaults.
     lr
         The step size: a number, a function of the round, or a schedule (`gossamer.engine.StepDecay`, `Cosine`,
         `WarmUp`).
     epochs, rounds
         How long: one of the two. An epoch is one pass over a node's own data.
     weight_decay, clip
-        L2 added to the gradient; largest length of a node's gradient before that.
+        L2 regularization added to the gradient; the largest norm of a node's gradient before that.
     node_weight
         "equal": every node's loss counts the same. "size": in proportion to its number of samples.
     workers
-        Threads that share the nodes; one per core by default. The result does not depend on it.
-    evaluate_every
-        Epochs between evaluations; by default there are at most ten. The start and the end are always evaluated.
+        Threads that share the nodes; one per core by default. The result does not depend on their number.
+    evaluate_every, evaluations
+        Epochs between evaluations, or their number (give one of the two); by default there are at most ten. The start
+        and the end are always evaluated, and the start is not counted.
     checkpoint, checkpoint_every
-        A directory for checkpoints and the epochs between them (None: one a minute). A run that finds its own
-        checkpoint there goes on from it, to the same bits as if it had never stopped. With a number as `lr`, a longer
-        run goes on from a shorter one. A run that starts from other weights is another run: give a function as `model`,
-        or make your module after `torch.manual_seed`. Of a model, parameters and buffers are kept, not what it counts
-        or draws otherwise.
+        A directory for the checkpoints of this run and the epochs between them (None: one a minute). A run that finds
+        its own checkpoint there continues from it, to the same bits as if it had never stopped; a checkpoint of another
+        run is refused. With a number as `lr`, a longer run continues a shorter one. A run that starts from other
+        weights is another run: give a function as `model`, or make your module after `torch.manual_seed`. Parameters
+        and buffers of a model are saved, its other state is not.
     callbacks
-        Functions that are called with the figures of each evaluation.
+        Functions that are called with the row of figures of each evaluation.
 
     >>> from gossamer import MomentumTracking, data, models, topology
     >>> nodes = data.load("digits").split(data.partition.k_class(nodes=4, k=5, seed=0))
@@ -129,17 +120,24 @@ def simulate(
     """
     if not isinstance(data, NodeData):
         raise InputError(
-            f"The data of a run are dealt out to nodes, but these are a {type(data).__name__}; "
+            f"The data of a run are split among nodes, but these are a {type(data).__name__}; "
             f"give dataset.split(gossamer.partition.iid(nodes=8))."
         )
     method, graph = method_of(method), graph_of(graph, data.nodes)
-    _refuse_impossible(weight_decay, clip)
-    _refuse_strange(checkpoint, callbacks)
+    _check(weight_decay, clip, checkpoint, callbacks)
     lr = plain_step_size(lr)
     with Workers(workers) as pool:
-        pace = pace_of(data, batch_size, lr, epochs=epochs, rounds=rounds, evaluate_every=evaluate_every)
+        schedule = schedule_of(
+            data,
+            batch_size,
+            lr,
+            epochs=epochs,
+            rounds=rounds,
+            evaluate_every=evaluate_every,
+            evaluations=evaluations,
+        )
         settings = Settings(
-            step_size=pace.step_size,
+            step_size=schedule.step_size,
             batch_size=batch_size,
             seed=seed,
             weight_decay=weight_decay,
@@ -152,69 +150,32 @@ def simulate(
         if checkpoint is not None:
             between = None
             if checkpoint_every is not None:
-                between = interval(checkpoint_every, pace.per_epoch, "checkpoint_every")
-            store = _Store(Path(checkpoint), between, identity_of(simulation, lr, pace))
-        history = _train(simulation, pace, store, callbacks, progress)
+                between = rounds_in(checkpoint_every, schedule.rounds_per_epoch, "checkpoint_every")
+            store = CheckpointDirectory(Path(checkpoint), between, identity_of(simulation, lr, schedule))
+        history = _train(simulation, schedule, store, callbacks, progress)
     return Run(history, Models(data.nodes, simulation.models.independent), simulation)
 
 
-def _refuse_impossible(weight_decay: float, clip: float | None) -> None:
-    possible_clip = clip is None or clip == math.inf or (is_finite_number(clip) and clip > 0)
-    if not is_finite_number(weight_decay) or weight_decay < 0 or not possible_clip:
-        raise InputError(
-            f"weight_decay must be a finite number, 0 or above, and clip a number above 0; they are {weight_decay!r}, "
-            f"{clip!r}."
-        )
-
-
-def _refuse_strange(checkpoint: object, callbacks: object) -> None:
-    # Not any iterable: looking through a generator would use it up.
+def _check(weight_decay: float, clip: float | None, checkpoint: object, callbacks: object) -> None:
+    if not is_finite_number(weight_decay) or weight_decay < 0:
+        raise InputError(f"weight_decay must be a finite number, 0 or above, not {weight_decay!r}.")
+    if clip is not None and clip != math.inf and not (is_finite_number(clip) and clip > 0):
+        raise InputError(f"clip must be a number above 0, or None for no clipping, not {clip!r}.")
+    # Not any iterable: checking a generator would use it up.
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise InputError(f"callbacks must be a list of functions of one row of figures, not {callbacks!r}.")
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise InputError(f"checkpoint must be the path of a directory, not {checkpoint!r}.")
 
 
-class _Store:
-    """Where and how often a run is saved, and what makes it this run."""
-
-    def __init__(self, directory: Path, interval: int | None, identity: dict[str, Any]) -> None:
-        self.directory, self.interval, self.identity = directory, interval, identity
-        self._saved_at = time.monotonic()
-
-    def is_due(self, round: int) -> bool:
-        """Whether to save after `round` rounds."""
-        if self.interval is None:
-            return time.monotonic() - self._saved_at >= SECONDS_BETWEEN_CHECKPOINTS
-        return round % self.interval == 0
-
-    def load(self, simulation: Simulation, total: int) -> History:
-        found = checkpoints.load_newest(self.directory, self.identity)
-        if found is None:
-            return History()
-        round, content = found
-        if round > total:
-            raise InputError(
-                f"The checkpoint in {self.directory} was written after {round} rounds, but this run has {total}, and "
-                f"rounds cannot be undone; ask for at least {round} rounds, or choose another directory."
-            )
-        simulation.load_state_dict(round, content["simulation"])
-        return History(json.loads(content["history"]))
-
-    def save(self, simulation: Simulation, history: History) -> None:
-        content = {"simulation": simulation.state_dict(), "history": json.dumps(history.rows)}
-        checkpoints.save(self.directory, simulation.round, self.identity, content)
-        self._saved_at = time.monotonic()
-
-
 def _train(
     simulation: Simulation,
-    pace: Pace,
-    store: _Store | None,
+    schedule: Schedule,
+    store: CheckpointDirectory | None,
     callbacks: Sequence[Callable[[Row], None]],
     progress: bool | None,
 ) -> History:
-    total = pace.total
+    total = schedule.rounds
     history = store.load(simulation, total) if store else History()
 
     def evaluate() -> None:
@@ -224,17 +185,17 @@ def _train(
             callback(row)
 
     title = simulation.method.facts.title
-    with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance, _told_of(history):
+    with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance, _kept_in_errors(history):
         if not history.rows:
             evaluate()
         elif simulation.round == total and not _is_final(history.last, simulation):
-            # The checkpoint is from the midst of a longer run.
+            # The checkpoint was written in the middle of a longer run.
             evaluate()
             if store:
                 store.save(simulation, history)
         while simulation.round < total:
             r = simulation.round + 1
-            due = pace.is_evaluated(r)
+            due = schedule.is_evaluated(r)
             simulation.advance(measured=due)
             if due:
                 evaluate()
@@ -247,8 +208,8 @@ def _train(
 
 
 @contextmanager
-def _told_of(history: History) -> Iterator[None]:
-    """A divergence inside of the `with` knows what was measured before it."""
+def _kept_in_errors(history: History) -> Iterator[None]:
+    """Give a divergence inside the `with` what was measured before it."""
     try:
         yield
     except DivergenceError as error:
@@ -257,7 +218,7 @@ def _told_of(history: History) -> Iterator[None]:
 
 
 def _is_final(row: Row, simulation: Simulation) -> bool:
-    """Whether a row holds all that is measured at the end of a run, which is where the simulation stands."""
+    """Whether a row is of the present round and holds all that is measured at the end of a run."""
     has_validation_set = len(simulation.data.validation[1]) > 0
     return bool(row["round"] == simulation.round) and ("validation_accuracy" in row or not has_validation_set)
 

@@ -4,35 +4,18 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from gossamer._common.metrics import Row, Scores, row_of
+from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine.chains import (
-    BATCH_LAST,
-    CHANNELS_LAST,
-    Chain,
-    Views,
-    cost_of,
-    group_size,
-    is_worthwhile,
-    read,
-)
-from gossamer.engine.evaluation import consensus_distance, evaluate, evaluate_chain
-from gossamer.engine.history import History
-from gossamer.engine.meter import Meter
-from gossamer.engine.node_models import NodeModels
-from gossamer.engine.pooling import pool_before_relu
-from gossamer.engine.randomness import NodeGenerators
-from gossamer.engine.traffic import bytes_per_node
-from gossamer.engine.trial import draws_in_forward, refuse_single_samples
-from gossamer.engine.workers import Workers
+from gossamer.engine.gradients import gradients_of
+from gossamer.engine.hardware import NodeGenerators, Workers
+from gossamer.engine.history import History, Meter, Scores, bytes_per_node, consensus_distance, row_of
+from gossamer.engine.node_models import NodeModels, draws_in_forward, refuse_single_samples
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.methods.tracking import TrackingState
@@ -42,8 +25,8 @@ from gossamer.topology import Topology
 log = logging.getLogger("gossamer")
 
 
-class DivergenceError(GossamerError):
-    """What a node computes is no longer a finite number. `history` holds what was measured until then.
+class DivergenceError(GossamerError, ArithmeticError):
+    """What a node computes is no longer a finite number. `history` holds what was measured before.
 
     >>> str(DivergenceError(node=3, round=12, value=float("nan"), lr=0.5))
     'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
@@ -72,10 +55,10 @@ class Settings:
 
 
 class Simulation:
-    """All nodes of a run. `advance()` makes one round, `measure()` gives the figures of the moment.
+    """All nodes of a run. `advance()` makes one round, `measure()` evaluates the models.
 
-    Every node's gradient is computed by one worker on the node's own batch, into the node's row of the flat gradient
-    buffer; then the method makes its step on the whole buffers.
+    The workers share the nodes: every node's gradient on its own batch goes into its row of the flat gradient buffer.
+    Then the method makes its step on the whole buffers.
     """
 
     def __init__(
@@ -89,29 +72,25 @@ class Simulation:
         method.check(topology)
         self.data, self.method, self.topology, self.settings = data, method, topology, settings
         self.batches = NodeBatches(data.partition.indices, settings.batch_size, settings.seed)
-        self.models = NodeModels(pool_before_relu(model.train()), data.nodes, settings.device)
+        self.models = NodeModels(model.train(), data.nodes, settings.device)
         self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
         self.state = method.initial(self.models.x, self.network)
         self.round = 0
         self._workers = workers
-        self._inputs = data.dataset.train_inputs.to(settings.device)
-        self._targets = data.dataset.train_targets.to(settings.device)
-        self._loss_weights = data.loss_weights(settings.node_weight)
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_sums = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_norms = torch.zeros(data.nodes, dtype=torch.float64)
         self._norms_are_known = False
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
-        self._alone, self._chain, size = self._chains_and_group_size()
-        self._groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
-        self._views = [self._views_of(self._chain, own) for own in self._groups] if self._chain else []
+        weights = data.loss_weights(settings.node_weight)
+        self.gradients = gradients_of(self.models, data, settings.batch_size, weights, self._generators)
 
     def advance(self, measured: bool = False) -> None:
-        """One round. `measured` notes the gradients' length, for the `measure()` that follows."""
+        """One round. `measured` records the gradients' norms, for the `measure()` that follows."""
         began = time.perf_counter()
         x, grad = self.models.x, self.models.grad
-        samples = self._gradients(measured)
+        samples = self._compute_gradients(measured)
         lr = self.settings.step_size(self.round)
         self._refuse_divergence(lr)
         with torch.no_grad():
@@ -121,15 +100,15 @@ class Simulation:
         self._meter.add(self._losses, samples, time.perf_counter() - began)
 
     def measure(self, validate: bool = False) -> Row:
-        """The figures of the moment: every node's model and the averaged one on the common test set.
+        """Evaluate every node's model and the averaged one on the common test set.
 
         `validate` adds the validation set, on which step sizes are chosen.
         """
         dim, width = self.models.layout.dim, self.models.x.element_size()
         lr = self.settings.step_size(max(0, self.round - 1))
-        test = self._score(self.data.test)
+        test = self.gradients.scores(self.data.test, self._workers)
         self._refuse_diverged_models(test, lr)
-        validation = self._score(self.data.validation) if validate else None
+        validation = self.gradients.scores(self.data.validation, self._workers) if validate else None
         row = row_of(
             round=self.round,
             rounds_per_epoch=self.batches.rounds_per_epoch,
@@ -171,41 +150,34 @@ class Simulation:
         if self._generators is not None:
             self._generators.states = [state.clone() for state in saved["generators"]]
 
-    def _gradients(self, measured: bool) -> int:
+    def _compute_gradients(self, measured: bool) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
-        samples = [0] * len(self._groups)
+        groups, batches, draw = self.gradients.groups, self.batches, self.data.pipeline.draw
+        samples = [0] * len(groups)
 
         def one(k: int) -> None:
-            own = self._groups[k]
-            indices = [self.batches.next(node) for node in own]
-            sizes = [index.numel() for index in indices]
-            samples[k] = sum(sizes)
-            if self._chain is None or self._alone is None:
-                for node, index in zip(own, indices, strict=True):
-                    self._node_gradient(node, index)
-            elif len(set(sizes)) == 1:
-                self._chain_gradients(self._chain, self._views[k], own, indices)
-            else:
-                for node, index in zip(own, indices, strict=True):
-                    alone = range(node, node + 1)
-                    self._chain_gradients(self._alone, self._views_of(self._alone, alone), alone, [index])
-            self._finish_gradients(own, measured)
+            nodes = groups[k]
+            indices = [batches.next(node) for node in nodes]
+            draws = [draw(len(i), batches.generators[node]) for i, node in zip(indices, nodes, strict=True)]
+            self._losses[nodes.start : nodes.stop] = self.gradients.compute(nodes, indices, draws)
+            self._finish_gradients(nodes, measured)
+            samples[k] = sum(map(len, indices))
 
-        self._workers.run(one, len(self._groups))
+        self._workers.run(one, len(groups))
         return sum(samples)
 
     def _refuse_divergence(self, lr: float) -> None:
-        """Stop before a loss or a gradient that is no number reaches the other nodes."""
+        """Stop before a loss or a gradient that is not finite reaches the other nodes."""
         for node in _not_finite(self._losses, self._gradient_sums):
             loss = float(self._losses[node])
             if not math.isfinite(loss):
                 raise DivergenceError(node, self.round, loss, lr)
-            # A sum may be too large where all of its terms are numbers.
+            # A sum may overflow though all of its terms are finite.
             if not self.models.grad[node].isfinite().all():
                 raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
 
     def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
-        """Stop at models that are no numbers, or give none, as the last step may leave them."""
+        """Stop if the last step has left models, or test losses, that are not finite."""
         sums = self.models.x.sum(1).cpu()
         losses = torch.tensor(test.loss[:-1]) if test else torch.zeros(len(sums))
         for node in _not_finite(losses, sums):
@@ -216,7 +188,7 @@ class Simulation:
 
     @torch.no_grad()
     def _finish_gradients(self, own: range, measured: bool) -> None:
-        """Clip the gradients of some nodes and add weight decay, while they are still in the worker's cache."""
+        """Clip the gradients of a group and add weight decay, while they are still in the worker's cache."""
         grads, clip = self.models.grad[own.start : own.stop], self.settings.clip
         self._gradient_sums[own.start : own.stop] = grads.sum(1).cpu()
         if clip is not None or measured:
@@ -228,66 +200,9 @@ class Simulation:
         if self.settings.weight_decay:
             grads.add_(self.models.x[own.start : own.stop], alpha=self.settings.weight_decay)
 
-    def _chain_gradients(self, chain: Chain, views: tuple[Views, Views], own: range, indices: list[Tensor]) -> None:
-        """The gradients of a group at once, from batches of equal size."""
-        pipeline = self.data.pipeline
-        draws = [pipeline.draw(len(indices[0]), self.batches.generators[node]) for node in own]
-        index = torch.cat(indices)
-        stacked = None if draws[0] is None else torch.cat([d for d in draws if d is not None])
-        inputs = pipeline.batch(self._inputs, index, stacked)
-        rows = slice(own.start, own.stop)
-        shape = (len(own), len(indices[0]))
-        self._losses[rows] = chain.gradients(
-            *views,
-            inputs.view(*shape, *inputs.shape[1:]),
-            self._targets[index].view(shape),
-            self._loss_weights[rows],
-        )
-
-    def _node_gradient(self, node: int, index: Tensor) -> None:
-        pipeline, device = self.data.pipeline, self.settings.device
-        draws = pipeline.draw(len(index), self.batches.generators[node])
-        index = index.to(device)
-        inputs, targets = pipeline.batch(self._inputs, index, draws), self._targets[index]
-        self.models.grad[node].zero_()
-        with self._generators.turn(node) if self._generators else nullcontext():
-            loss = functional.cross_entropy(self.models.modules[node](inputs), targets)
-        weight = float(self._loss_weights[node])
-        torch.autograd.backward(loss if weight == 1.0 else weight * loss)
-        self._losses[node] = float(loss.detach())
-
-    def _score(self, samples: tuple[Tensor, Tensor]) -> Scores | None:
-        """Every node's model and, last, the averaged one; None without samples."""
-        if self._chain is not None:
-            # Not one after the other in a single tensor: a copy of all parameters shows with a thousand nodes.
-            rows = [self.models.x, self.models.x.mean(0, keepdim=True)]
-            return evaluate_chain(self._chain, rows, samples, self.data.pipeline, self._workers)
-        models = [*self.models.modules, self.models.averaged()]
-        return evaluate(models, samples, self.data.pipeline, self._workers, self.settings.device)
-
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
         return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
-
-    def _chains_and_group_size(self) -> tuple[Chain | None, Chain | None, int]:
-        """The model as chains of layers, for one node and for a group, and how many nodes form one; (None, None, 1).
-
-        This is decided once: hooks that are put on the nodes' modules later see nothing of a chain.
-        """
-        plan = read(self.models.modules[0], self.models.layout) if self.settings.device.type == "cpu" else None
-        sample = self._first_samples(1)[None]
-        if plan is None or not plan.fits(sample, self._targets[None, :1]):
-            return None, None, 1
-        alone = Chain(plan, CHANNELS_LAST)
-        nodes, batch = self.data.nodes, self.settings.batch_size
-        if is_worthwhile(cost_of(plan, self.models.x[:1], sample), nodes, batch):
-            return alone, Chain(plan, BATCH_LAST), group_size(nodes, batch)
-        return alone, alone, 1
-
-    def _views_of(self, chain: Chain, own: range) -> tuple[Views, Views]:
-        """The parameters and the gradients of a group."""
-        rows = slice(own.start, own.stop)
-        return chain.views(self.models.x[rows]), chain.views(self.models.grad[rows])
 
     def _private_generators(self) -> NodeGenerators | None:
         """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""
@@ -306,13 +221,12 @@ class Simulation:
         return NodeGenerators(self.settings.seed, self.data.nodes, self.settings.device)
 
     def _first_samples(self, number: int) -> Tensor:
-        """A batch to try things out with: the first sample, several times."""
-        return self.data.pipeline.batch(
-            self._inputs, torch.zeros(number, dtype=torch.int64, device=self.settings.device)
-        )
+        """A batch for a trial: the first sample, several times."""
+        index = torch.zeros(number, dtype=torch.int64)
+        return self.data.pipeline.batch(self.data.dataset.train_inputs, index).to(self.settings.device)
 
 
 def _not_finite(*numbers: Tensor) -> list[int]:
-    """The nodes for which one of the tensors [N] holds no finite number."""
+    """The nodes for which one of the tensors [N] is not finite."""
     fine = torch.stack([n.isfinite() for n in numbers]).all(0)
     return [] if fine.all() else (~fine).nonzero().flatten().tolist()

@@ -107,13 +107,13 @@ class Experiment:
         from gossamer import methods, models, topology
         from gossamer.data import partition
         from gossamer.data.catalog import CATALOG
-        from gossamer.engine import step_sizes
+        from gossamer.engine import schedule
 
         if self.dataset not in CATALOG:
             raise unknown("dataset", self.dataset, CATALOG)
         models.get(self.model_name)
         partition.get(self.partition, self.nodes, self.seed)
-        step_sizes.get(self.schedule, self.lr, self.warm_up)
+        schedule.get(self.schedule, self.lr, self.warm_up)
         graph = topology.get(self.topology, self.nodes, weights=self.weights, seed=self.seed)
         method = methods.get(self.method)
         try:

@@ -22,25 +22,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer import methods, models, optim
-from gossamer._common.metrics import Row, Scores, row_of
+from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine import DivergenceError
-from gossamer.engine.devices import device_of
-from gossamer.engine.evaluation import evaluate
-from gossamer.engine.meter import Meter
-from gossamer.engine.pace import pace_of
-from gossamer.engine.pooling import pool_before_relu
-from gossamer.engine.randomness import NodeGenerators
-from gossamer.engine.start import make_model
-from gossamer.engine.traffic import bytes_per_node
-from gossamer.engine.trial import draws_in_forward
-from gossamer.engine.workers import Workers
+from gossamer.engine.gradients.autograd import evaluate
+from gossamer.engine.hardware import NodeGenerators, Workers, device_of
+from gossamer.engine.history import Meter, Scores, bytes_per_node, row_of
+from gossamer.engine.node_models import draws_in_forward, make_model
+from gossamer.engine.schedule import schedule_of
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
 from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
-from gossamer.experiments.timing import timing
-from gossamer.experiments.training import Execution, begin, describe, finish, prepare
+from gossamer.experiments.training import Execution, begin, describe, finish, length_of, prepare
 from gossamer.optim.checkpointing import Checkpoints
 from gossamer.topology import Topology
 
@@ -144,14 +138,14 @@ class NodeTraining:
 
     def __init__(self, experiment: Experiment, nodes: NodeData, graph: Topology, device: torch.device) -> None:
         self.experiment, self.nodes, self.graph, self.device = experiment, nodes, graph, device
-        self.pace = pace_of(nodes, experiment.batch_size, **timing(experiment, nodes))
+        self.schedule = schedule_of(nodes, experiment.batch_size, **length_of(experiment))
         self.method = methods.get(experiment.method)
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
-        self.model = pool_before_relu(start.train()).to(device)
+        self.model = start.train().to(device)
         self.optimizer = optim.optimizer_of(
             self.method,
             self.model.parameters(),
-            lr=self.pace.step_size(0),
+            lr=self.schedule.step_size(0),
             weight_decay=experiment.weight_decay,
             topology=graph,
             node=os.environ.get("GOSSAMER_NODE"),
@@ -168,7 +162,7 @@ class NodeTraining:
 
     def run(self, directory: Path, callbacks: Sequence[Callable[[Row], None]]) -> None:
         """All rounds that are left, with an evaluation, told to the callbacks, and a checkpoint now and then."""
-        every = self.pace.between_evaluations
+        every = self.schedule.rounds_between_evaluations
         saver = Checkpoints(
             directory / "checkpoints", self.model, self.optimizer, every=every, extra={"training": self}
         )
@@ -181,16 +175,16 @@ class NodeTraining:
         start = saver.resume()
         if start == 0:
             evaluate(0)
-        for r in range(start, self.pace.total):
+        for r in range(start, self.schedule.rounds):
             self.advance(r)
-            if self.pace.is_evaluated(r + 1):
+            if self.schedule.is_evaluated(r + 1):
                 evaluate(r + 1)
             saver.step()
 
     def advance(self, r: int) -> None:
         """One round on this node's next batch."""
         began = time.perf_counter()
-        lr = self.pace.step_size(r)
+        lr = self.schedule.step_size(r)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         pipeline = self.nodes.pipeline
@@ -209,7 +203,7 @@ class NodeTraining:
 
     def measure(self, round: int) -> Row:
         """The figures of the moment, the same on every node. All nodes call it."""
-        n, last = self.nodes.nodes, round == self.pace.total
+        n, last = self.nodes.nodes, round == self.schedule.rounds
         own = self._score(self.nodes.test) + self._score_average()
         validation = self._score(self.nodes.validation) if last else (0.0, 0.0)
         figures = self.gather(
@@ -226,7 +220,7 @@ class NodeTraining:
             accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds,
             lost, bad, of_gradient,
         ) = (list(column) for column in zip(*figures, strict=True))  # fmt: skip
-        step_size = self.pace.step_size
+        step_size = self.schedule.step_size
         if min(lost) < math.inf:
             node = lost.index(min(lost))
             what = "gradient" if of_gradient[node] else "loss"
@@ -240,7 +234,7 @@ class NodeTraining:
         tested, validated = len(self.nodes.test[1]) > 0, last and len(self.nodes.validation[1]) > 0
         return row_of(
             round=round,
-            rounds_per_epoch=self.pace.per_epoch,
+            rounds_per_epoch=self.schedule.rounds_per_epoch,
             lr=step_size(max(0, round - 1)),
             test=Scores([*accuracy, sum(right)], [*loss, sum(averaged_loss)]) if tested else None,
             validation_accuracy=valid if validated else None,

@@ -19,7 +19,7 @@ from typing import Any
 from gossamer._common.files import check_writable
 from gossamer._common.formatting import duration
 from gossamer._common.signals import deferred_interrupts
-from gossamer.engine.workers import cores
+from gossamer.engine.hardware import cores
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.job import OnRow, WorkPlan, is_settled, mark_failed, work

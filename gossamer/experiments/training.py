@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from gossamer import data, methods, models, topology
 from gossamer._common.metrics import Row
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
-from gossamer.engine import DivergenceError, simulate
+from gossamer.engine import DivergenceError, StepSize, schedule, simulate
 from gossamer.experiments.environment import environment
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
-from gossamer.experiments.timing import timing
 from gossamer.experiments.versions import versions_of
 from gossamer.topology import Topology
 
@@ -136,13 +135,32 @@ def describe_graph(graph: Topology) -> dict[str, Any]:
     }
 
 
+class Length(TypedDict):
+    """How long an experiment is, as `simulate` and `schedule_of` take it."""
+
+    lr: StepSize
+    epochs: float | None
+    rounds: int | None
+    evaluations: int
+
+
+def length_of(experiment: Experiment) -> Length:
+    """The step sizes, the rounds or epochs, and the number of evaluations."""
+    return {
+        "lr": schedule.get(experiment.schedule, experiment.lr, experiment.warm_up),
+        "epochs": None if experiment.rounds else experiment.epochs,
+        "rounds": experiment.rounds or None,
+        "evaluations": experiment.evaluations,
+    }
+
+
 def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, directory: Path, execution: Execution) -> None:
     simulate(
         models.get(experiment.model_name),
         nodes,
         methods.get(experiment.method),
         graph,
-        **timing(experiment, nodes),
+        **length_of(experiment),
         batch_size=experiment.batch_size,
         seed=experiment.seed,
         weight_decay=experiment.weight_decay,

@@ -165,7 +165,7 @@ class Checkpoints:
             path = files.path_of(self.directory, round)
             try:
                 settings = files.read(path)["settings"]
-            except files.UNREADABLE as error:
+            except files.Damaged as error:
                 log.warning(
                     "The checkpoint %s is damaged (%s): it is passed over and kept as %s.",
                     path,

@@ -18,11 +18,12 @@ and at the centre for t the value s exceeds the optimum by at most 2N/t.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gossamer._common.threads import one_thread
 from gossamer.topology.csr import Floats, Ints
 from gossamer.topology.graph import Graph
 from gossamer.topology.symmetry import edge_classes
@@ -44,12 +45,25 @@ def fastest_weights(graph: Graph) -> Floats:
     if len(graph.edges) == 0:
         return np.empty(0)
     classes = edge_classes(graph)
-    with one_thread():
+    with _one_torch_thread():
         constant = best_constant(graph)
         if classes.max() == 0:
             return constant
         solution = central_path(graph, classes, constant)
         return min(solution, constant, key=lambda weights: _second_eigenvalue(graph, weights))
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Faster on small matrices, and the last bits do not depend on the number of cores."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def best_constant(graph: Graph) -> Floats:

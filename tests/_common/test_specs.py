@@ -5,14 +5,14 @@ import pytest
 from gossamer import methods
 from gossamer._common import specs
 from gossamer.data import partition
-from gossamer.engine import step_sizes
+from gossamer.engine import schedule
 from gossamer.errors import GossamerError
 
 
 def test_the_same_form_serves_methods_partitions_and_schedules():
     assert repr(methods.get("momentum_tracking:beta=0.5, init=zero")) == "MomentumTracking(beta=0.5, init='zero')"
     assert partition.get("k-class:k=3,equal_sizes=false", nodes=5) == partition.k_class(nodes=5, k=3, equal_sizes=False)
-    assert step_sizes.get("step:at_epochs=5/7.5,factor=0.5", 0.1).at(8, 10) == pytest.approx(0.025)
+    assert schedule.get("step:at_epochs=5/7.5,factor=0.5", 0.1).at(8, 10) == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_the_same_form_serves_methods_partitions_and_schedules():
         (lambda: partition.get("dirichlet", nodes=2), "needs alpha, as in 'dirichlet:alpha=0.3'"),
         (lambda: partition.get("k-class:k=2,nodes=3", nodes=2), "no parameter of k-class 'nodes'"),
         (lambda: partition.get("iid:equal_sizes=maybe", nodes=2), "must be true or false, not 'maybe'"),
-        (lambda: step_sizes.get("step:at_epochs=soon", 0.1), "must be numbers joined by slashes, not 'soon'"),
-        (lambda: step_sizes.get("cosin", 0.1), "did you mean 'cosine'"),
+        (lambda: schedule.get("step:at_epochs=soon", 0.1), "must be numbers joined by slashes, not 'soon'"),
+        (lambda: schedule.get("cosin", 0.1), "did you mean 'cosine'"),
     ],
 )
 def test_what_is_wrong_gets_a_sentence(make, words):

@@ -1,10 +1,16 @@
 import json
+import math
 import sys
 
 import pytest
+import torch
 
+from gossamer import methods, topology
 from gossamer.engine import History
+from gossamer.engine.history import bytes_per_node, consensus_distance
 from gossamer.errors import GossamerError
+from gossamer.methods.facts import Facts
+from gossamer.network import SimulatedNetwork
 
 ROWS = [{"round": 0, "accuracy": 0.1}, {"round": 5, "accuracy": 0.7}]
 
@@ -26,9 +32,10 @@ def test_a_figure_of_some_rows_only_is_none_in_the_others():
 
 
 def test_json_lines(tmp_path):
-    History(list(ROWS)).to_jsonl(tmp_path / "deep" / "metrics.jsonl")
+    not_finite = {"round": 9, "loss": math.nan, "node_loss": [1.0, math.inf]}
+    History([*ROWS, not_finite]).to_jsonl(tmp_path / "deep" / "metrics.jsonl")
     lines = (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == ROWS
+    assert [json.loads(line) for line in lines] == [*ROWS, {"round": 9, "loss": None, "node_loss": [1.0, None]}]
 
 
 def test_an_empty_history_says_so():
@@ -45,3 +52,78 @@ def test_pandas_or_the_sentence_that_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(GossamerError, match=r"gossamer\[data\]"):
         History(list(ROWS)).to_pandas()
+
+
+def test_consensus_distance_by_hand():
+    assert consensus_distance(torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 4.0]])) == pytest.approx((5 + 1 + 8) / 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "graph", "expected"),
+    [
+        ("dsgd", topology.ring(8), 10 * 2 * 400),
+        ("gtadam", topology.ring(8), 10 * 2 * 2 * 400),
+        ("dsgd", topology.star(5), 10 * (8 / 5) * 400),
+        ("dsgd", topology.one_peer_exponential(8), 10 * 1 * 400),
+        ("all-reduce-sgdm", topology.ring(8), 10 * 2 * 7 / 8 * 400),
+        ("momentum-tracking", topology.ring(8), 10 * 2 * 2 * 400 + 2 * 7 / 8 * 400),
+        ("dsgd", topology.complete(1), 0),
+    ],
+)
+def test_bytes_after_ten_rounds(method, graph, expected):
+    assert bytes_per_node(methods.get(method), graph, dim=100, width=4, rounds=10) == pytest.approx(expected)
+
+
+class Counted(methods.Method):
+    """Has a field that is called like Momentum Tracking's, and declares what its start costs."""
+
+    def __init__(self, starts_with_all_reduce: bool) -> None:
+        self.init = "theorem"
+        self.facts = Facts(title="Counted", sends=1, starts_with_all_reduce=starts_with_all_reduce)  # type: ignore[misc]
+
+    def step(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_the_start_counts_as_the_facts_say():
+    ring, mean = topology.ring(8), 2 * 7 / 8 * 400
+
+    def sent(method, rounds=10):
+        return bytes_per_node(method, ring, dim=100, width=4, rounds=rounds)
+
+    assert sent(Counted(starts_with_all_reduce=False)) == 10 * 2 * 400
+    assert sent(Counted(starts_with_all_reduce=True)) == 10 * 2 * 400 + mean
+    for name in ("momentum-tracking", "gradient-tracking"):
+        assert sent(methods.get(name)) - sent(methods.get(name, init="zero")) == mean
+        assert sent(methods.get(name), rounds=0) == 0
+
+
+class Counting:
+    """A network that counts the bytes of the messages that leave, the mean over the nodes."""
+
+    def __init__(self, graph):
+        self.graph, self.net, self.sent = graph, SimulatedNetwork(graph), 0.0
+        self.n = graph.n
+
+    def mix(self, *vectors, round, out=None):
+        mixing = self.graph.at(round)
+        degree = sum(len(mixing.receivers(i)) for i in range(self.n)) / self.n
+        self.sent += degree * sum(4 * v.shape[-1] for v in vectors)
+        return self.net.mix(*vectors, round=round, out=out)
+
+
+@pytest.mark.parametrize("method", ["dsgd", "gtadam", "momentum-tracking:init=zero"])
+def test_a_schedules_bytes_are_those_of_the_messages_that_have_left(method):
+    graph = topology.in_turn([topology.ring(6), topology.complete(6), topology.chain(6)])
+    rule, net, x = methods.get(method), Counting(graph), torch.zeros(6, 10)
+    state = rule.initial(x, net)
+    for r in range(7):
+        rule.step(state, x, torch.ones(6, 10), 0.1, net, r)
+        assert bytes_per_node(rule, graph, dim=10, width=4, rounds=r + 1) == pytest.approx(net.sent)
+
+
+@pytest.mark.parametrize("name", ["ring", "star", "complete", "one-peer-exponential", "balanced-tree"])
+def test_every_message_of_every_edge_is_counted(name):
+    graph = topology.get(name, 12)
+    by_node = sum(len(mixing.receivers(i)) for mixing in graph.mixings for i in range(12)) / 12
+    assert bytes_per_node(methods.get("dsgd"), graph, 1, 1, rounds=graph.period) == pytest.approx(by_node)

@@ -254,7 +254,7 @@ def test_a_killed_run_goes_on_to_the_same_figures(tmp_path):
     whole = train(experiment, tmp_path / "whole")
     code = (
         "import sys; from pathlib import Path; from importlib import import_module;"
-        "import_module('gossamer.engine.simulate').SECONDS_BETWEEN_CHECKPOINTS = 0.0;"
+        "import_module('gossamer.engine.checkpoints').SECONDS_BETWEEN_CHECKPOINTS = 0.0;"
         "from gossamer.experiments.experiment import Experiment; from gossamer.experiments.training import train;"
         f"train(Experiment.from_dict({experiment.to_dict()!r}), Path(sys.argv[1]))"
     )

@@ -1,6 +1,6 @@
-"""How the step size changes in the course of a run.
+"""The schedule of a run: how many rounds it has, when it is evaluated, and the step size of each round.
 
-`lr` is a number, a function of the round, or one of the schedules below, whose times are counted in epochs.
+`lr` is a number, a function of the round, or one of the step-size schedules below, whose times are counted in epochs.
 """
 
 import math
@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
 from gossamer._common import specs
-from gossamer._common.checks import is_finite_number
+from gossamer._common.checks import is_finite_number, whole_number
+from gossamer.data import NodeData
 from gossamer.errors import InputError, unknown
+
+EVALUATIONS = 10
 
 
 class StepSize(ABC):
-    """A schedule: the step size as a function of the epoch (a real number) and of the number of epochs in the run.
+    """The step size as a function of the epoch (a real number) and of the number of epochs in the run.
 
     >>> class Halving(StepSize):
     ...     def at(self, epoch, epochs):
@@ -29,7 +32,7 @@ class StepSize(ABC):
         """The step size at `epoch` of `epochs`."""
 
     def __repr__(self) -> str:
-        """The class and what it was made with; without an address, because checkpoints compare it."""
+        """The class and its arguments, without an address: checkpoints compare it."""
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({values})"
 
@@ -101,7 +104,7 @@ class Cosine(StepSize):
 
 @dataclass(frozen=True)
 class WarmUp(StepSize):
-    """Grow linearly from `start` times the step size to the whole of it over the first `epochs`, then follow `then`.
+    """Grow linearly from `start` times the step size to all of it over the first `epochs`, then follow `then`.
 
     >>> [WarmUp(Constant(0.1), epochs=4).at(e, 10) for e in (0, 2, 4, 9)]
     [0.0, 0.05, 0.1, 0.1]
@@ -116,11 +119,11 @@ class WarmUp(StepSize):
             raise InputError(
                 f"A warm-up leads to a schedule such as Constant(0.1), but what follows it is {self.then!r}."
             )
-        numbers = is_finite_number(self.epochs) and is_finite_number(self.start)
-        if not numbers or not self.epochs > 0 or not 0 <= self.start <= 1:
+        if not is_finite_number(self.epochs) or not self.epochs > 0:
+            raise InputError(f"A warm-up lasts a finite number of epochs above 0, but epochs is {self.epochs!r}.")
+        if not is_finite_number(self.start) or not 0 <= self.start <= 1:
             raise InputError(
-                f"A warm-up lasts more than 0 epochs and starts from a fraction in [0, 1] of the step size, but it has "
-                f"epochs={self.epochs!r} and start={self.start!r}."
+                f"A warm-up starts from a fraction in [0, 1] of the step size, but start is {self.start!r}."
             )
 
     def at(self, epoch: float, epochs: float) -> float:
@@ -133,7 +136,7 @@ _BY_NAME: dict[str, Callable[..., StepSize]] = {"constant": Constant, "step": St
 
 
 def get(spec: str, lr: float, warm_up: float = 0.0) -> StepSize:
-    """The schedule that `spec` describes, of the step size `lr`, after `warm_up` epochs of linear growth.
+    """The step-size schedule that `spec` describes, from `lr` on, after `warm_up` epochs of linear growth.
 
     >>> get("step:at_epochs=500/750", 0.1)
     StepDecay(lr=0.1, at_epochs=(500.0, 750.0), factor=0.1)
@@ -151,7 +154,7 @@ Lr = float | StepSize | Callable[[int], float]
 
 
 def plain_step_size(lr: Any) -> Any:
-    """The step size as it was given, but NumPy's numbers and tensors of one number as floats.
+    """The step size as given, but NumPy's numbers and tensors of one number as floats.
 
     >>> import numpy as np
     >>> plain_step_size(np.float32(0.5))
@@ -167,10 +170,7 @@ def plain_step_size(lr: Any) -> Any:
 
 
 def step_size_of(lr: Lr, rounds_per_epoch: int, rounds: int) -> Callable[[int], float]:
-    """The step size as a function of the round, whatever way it was given.
-
-    What a schedule or a function answers is checked when it is asked.
-    """
+    """The step size as a function of the round. What a schedule or a function returns is checked when it is called."""
     if isinstance(lr, StepSize):
         return lambda r: _checked(lr.at(r / rounds_per_epoch, rounds / rounds_per_epoch), r)
     if callable(lr):
@@ -180,15 +180,15 @@ def step_size_of(lr: Lr, rounds_per_epoch: int, rounds: int) -> Callable[[int], 
 
 
 def _checked(value: object, round: int) -> float:
-    """The answer for a round as a float: numpy's numbers and tensors of one number are as good as any."""
+    """What was returned for a round as a float; NumPy's numbers and tensors of one number are accepted."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) and not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not 0 <= number < math.inf:
         raise InputError(
-            f"The step size of round {round} is {value!r}, but a step size must be a finite number, 0 or above; mend "
-            f"the function or the schedule given as lr."
+            f"The step size of round {round} is {value!r}, but a step size must be a finite number, 0 or above; "
+            f"correct the function or the schedule given as lr."
         )
     return number
 
@@ -196,3 +196,66 @@ def _checked(value: object, round: int) -> float:
 def _check(lr: float) -> None:
     if isinstance(lr, bool) or not isinstance(lr, int | float) or not lr >= 0 or math.isinf(lr):
         raise InputError(f"The step size is {lr!r}, but a step size must be a finite number, 0 or above; try 0.01.")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a run ends and is evaluated, and its step sizes, all in rounds; the same for simulated and real nodes."""
+
+    rounds_per_epoch: int
+    rounds: int
+    rounds_between_evaluations: int
+    step_size: Callable[[int], float]
+
+    def is_evaluated(self, round: int) -> bool:
+        """Whether the run is evaluated after `round` rounds; the start and the end always are."""
+        return round % self.rounds_between_evaluations == 0 or round == self.rounds
+
+
+def schedule_of(
+    data: NodeData,
+    batch_size: int,
+    lr: Lr,
+    *,
+    epochs: float | None = None,
+    rounds: int | None = None,
+    evaluate_every: float | None = None,
+    evaluations: int | None = None,
+) -> Schedule:
+    """The schedule of a run of `epochs` or `rounds`.
+
+    It is evaluated every so many epochs, or so many times in all; by default at most ten times.
+
+    >>> from gossamer import data
+    >>> digits = data.load("digits").split(data.partition.iid(nodes=4))
+    >>> schedule = schedule_of(digits, batch_size=32, lr=0.1, epochs=2, evaluate_every=0.5)
+    >>> schedule.rounds_per_epoch, schedule.rounds, [r for r in range(23) if schedule.is_evaluated(r)]
+    (11, 22, [0, 6, 12, 18, 22])
+    """
+    per_epoch = data.rounds_per_epoch(batch_size)
+    if (epochs is None) == (rounds is None):
+        raise InputError("Say how long the run is: give either epochs or rounds.")
+    if rounds is not None:
+        total = whole_number(rounds, "the number of rounds", least=None)
+    elif is_finite_number(epochs):
+        total = round(epochs * per_epoch)
+    else:
+        raise InputError(f"epochs is {epochs!r}, but a run lasts a finite number of epochs above 0.")
+    if total < 1:
+        raise InputError(f"A run needs at least one round, but it has {total}.")
+    if evaluate_every is not None and evaluations is not None:
+        raise InputError("Say how often the run is evaluated: give either evaluate_every or evaluations.")
+    if evaluate_every is not None:
+        between = rounds_in(evaluate_every, per_epoch, "evaluate_every")
+    elif evaluations is not None:
+        between = max(1, round(total / whole_number(evaluations, "the number of evaluations", least=1)))
+    else:
+        between = -(-total // EVALUATIONS)
+    return Schedule(per_epoch, total, between, step_size_of(lr, per_epoch, total))
+
+
+def rounds_in(epochs: float, rounds_per_epoch: int, name: str) -> int:
+    """The rounds of so many epochs, at least one; `name` is the argument that an error quotes."""
+    if not is_finite_number(epochs) or epochs <= 0:
+        raise InputError(f"{name} is a finite number of epochs above 0, not {epochs!r}.")
+    return max(1, round(epochs * rounds_per_epoch))

@@ -6,19 +6,37 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as all_modules
 
-from gossamer.engine.chains.contract import Arrangement, Layer, Pair, Windows
-from gossamer.engine.hooks import all_are_watched, hooked_parameter, is_watched
-from gossamer.engine.node_models import Layout, Slot, is_misread
+from gossamer.engine.node_models import Layout, Slot, hooked_parameter, is_misread
 
+Pair = tuple[int, int]
 Take = Callable[[str], Slot]
 Step = tuple[str, tuple[Any, ...]]
-"""A layer by its name in `Arrangement`, and what is given to make it."""
+"""The name of a layer, and what describes it:
+
+    convolution   slot of the weights, stride, padding; the bias is a layer of its own
+    linear        slot of the weights; the bias is a layer of its own
+    bias          slot
+    max_pool, mean_pool   windows
+    group_norm    number of groups, eps, slots of gamma and beta (or None)
+    global_mean, flatten, relu   nothing
+"""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The layers of a chain, in whichever arrangement they will be made."""
+class Windows:
+    """Which pixels a pooling looks at."""
+
+    size: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair = (1, 1)
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """The layers of a chain, whatever computes them."""
 
     steps: list[Step]
     takes_images: bool | None
@@ -28,7 +46,7 @@ class Plan:
     def fits(self, inputs: Tensor, targets: Tensor) -> bool:
         """Whether these batches can be taken: inputs [G, B, C, H, W] or [G, B, F], classes as int64 [G, B].
 
-        Where they cannot, only the model itself can run them.
+        Other batches can only be run by the module itself.
         """
         images = inputs.dim() == 5
         return (
@@ -40,38 +58,34 @@ class Plan:
             and targets.numel() > 0
         )
 
-    def layers(self, arrangement: Arrangement) -> list[Layer]:
-        """The layers, in the order in which they run."""
-        return [getattr(arrangement, name)(*given) for name, given in self.steps]
-
 
 class _UnknownError(Exception):
-    """Something that only the model itself can run."""
+    """A part of the model that only autograd can run."""
 
 
-def read(module: nn.Module, layout: Layout) -> Plan | None:
-    """The chain that the model is, or None where only the model itself can tell what it computes.
+def read(module: nn.Module, layout: Layout) -> ChainPlan | None:
+    """The layers of a model that is a chain of known ones, else None.
 
     Known are nn.Sequential chains of Conv2d, Linear, ReLU, MaxPool2d, AvgPool2d, AdaptiveAvgPool2d(1), GroupNorm,
     Flatten and Identity in float32 or float64, whose parameters are all trained, used once, and free of hooks.
 
     >>> from gossamer.models import LeNet
     >>> model = LeNet((1, 28, 28), 10)
-    >>> [name for name, _ in read(model, Layout(model)).steps[:5]]      # the pooling has moved to the front
+    >>> [name for name, _ in read(model, Layout(model)).steps[:5]]      # max pooling comes first
     ['convolution', 'max_pool', 'bias', 'relu', 'group_norm']
     >>> model.append(nn.Dropout())[-1]
     Dropout(p=0.5, inplace=False)
     >>> read(model, Layout(model)) is None
     True
     """
-    if layout.dtype not in (torch.float32, torch.float64) or all_are_watched() or hooked_parameter(module):
+    if layout.dtype not in (torch.float32, torch.float64) or _all_have_hooks() or hooked_parameter(module):
         return None
     slots = {slot.name: slot for slot in layout}
     try:
         steps, takes_images = _steps(module, slots)
     except _UnknownError:
         return None
-    return None if slots else Plan(_pool_early(steps), takes_images, layout.dtype)
+    return None if slots else ChainPlan(_pool_early(steps), takes_images, layout.dtype)
 
 
 def _steps(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Step], bool | None]:
@@ -87,7 +101,7 @@ def _steps(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Step], bool 
             images = False
 
         def take(parameter: str, prefix: str = name) -> Slot:
-            # A frozen parameter has no slot, and one that was used before has it no more.
+            # A frozen parameter has no slot, and that of one that was used before is gone.
             _require(prefix + parameter in slots)
             return slots.pop(prefix + parameter)
 
@@ -99,11 +113,11 @@ def _steps(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Step], bool 
 
 def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential, each with the prefix of its parameters' names."""
-    _require(not is_watched(module) and "forward" not in vars(module))
+    _require(not _has_hooks(module) and "forward" not in vars(module))
     if type(module).forward is not nn.Sequential.forward:
         yield prefix, module
         return
-    # A chain of another order, or one that does more when it is called.
+    # A subclass may iterate in another order, or do more when it is called.
     kind: Any = type(module)
     _require(kind.__iter__ is nn.Sequential.__iter__ and kind.__call__ is nn.Module.__call__)
     # named_children() would leave out a layer's second appearance in the chain.
@@ -111,6 +125,15 @@ def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
         if child is None:
             raise _UnknownError
         yield from _parts(child, f"{prefix}{name}.")
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def _all_have_hooks() -> bool:
+    """Whether a hook is called for every module of the process (`register_module_forward_hook`)."""
+    return bool(all_modules._has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 def _pool_early(steps: list[Step]) -> list[Step]:

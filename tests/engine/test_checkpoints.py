@@ -13,8 +13,9 @@ from torch import nn
 
 from gossamer import data
 from gossamer._common import checkpoint_file as checkpoint_files
-from gossamer.engine import Cosine, StepSize, checkpoint
-from gossamer.errors import GossamerError
+from gossamer.engine import Cosine, StepSize
+from gossamer.engine.checkpoints import KEPT
+from gossamer.errors import GossamerError, InputError
 from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits
 from tests.engine.test_simulate import WithBatchNorm, WithDropout
 
@@ -89,7 +90,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
     whole = run_digits(rounds=8)
     run_digits(rounds=6, checkpoint=tmp_path, checkpoint_every=0.5)
     files = sorted(tmp_path.glob("*.ckpt"))
-    assert len(files) == checkpoint.KEPT
+    assert len(files) == KEPT
     content = bytearray(files[-1].read_bytes())
     content[len(content) // 2] ^= 1
     files[-1].write_bytes({"cut": content[:-500], "flip": content, "empty": b"", "text": b"hello"}[damage])
@@ -98,117 +99,36 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
     assert same_bits(whole, run_digits(rounds=8, checkpoint=tmp_path))
     (told,) = caplog.messages
     assert told.startswith(f"The checkpoint {files[-1]} is damaged (")
-    assert told.endswith(f"): {files[0].name} is used; kept as {files[-1].name}.damaged.")
+    assert told.endswith(f") and is kept as {files[-1].name}.damaged; the run continues from round 4.")
     assert files[-1].with_name(f"{files[-1].name}.damaged").exists()
     assert not left.exists()
 
 
-def test_when_all_are_damaged_the_run_begins_anew(tmp_path, caplog):
+def test_when_all_are_damaged_the_run_starts_again(tmp_path, caplog):
     run_digits(rounds=4, checkpoint=tmp_path, checkpoint_every=1e-9)
     for file in tmp_path.glob("*.ckpt"):
         file.write_bytes(b"")
     assert same_bits(run_digits(rounds=4), run_digits(rounds=4, checkpoint=tmp_path))
-    assert len(caplog.messages) == checkpoint.KEPT
-    assert all("): no whole one is left, and the run begins anew; kept as" in told for told in caplog.messages)
+    assert len(caplog.messages) == KEPT
+    assert all(told.endswith(".ckpt.damaged; the run starts again.") for told in caplog.messages)
 
 
-@pytest.fixture
-def mixed(tmp_path):
-    """Own checkpoints of rounds 3 and 4, and another run's of 5 and 6: the directory, and the bytes of the latter."""
+@pytest.mark.parametrize(("foreign", "damaged"), [(5, []), (2, []), (3, [4, 2])])
+def test_a_directory_with_a_checkpoint_of_another_run_is_refused_and_left_as_it_is(tmp_path, caplog, foreign, damaged):
     run_digits(rounds=4, checkpoint=tmp_path, checkpoint_every=1e-9)
-    run_digits(rounds=6, checkpoint=tmp_path / "other", checkpoint_every=1e-9, lr=0.1)
-    theirs = {}
-    for file in sorted((tmp_path / "other").iterdir()):
-        theirs[file.name] = file.read_bytes()
-        file.rename(tmp_path / file.name)
-    return tmp_path, theirs
-
-
-def test_a_checkpoint_of_another_run_above_ones_own_is_passed_over(mixed, caplog):
-    directory, theirs = mixed
-    caplog.clear()
-    begun = []
-    resumed = run_digits(rounds=8, checkpoint=directory, callbacks=[begun.append], evaluate_every=1e-9)
-    assert begun[0]["round"] == 5, "it goes on from its own newest"
-    assert same_bits(run_digits(rounds=8), resumed)
-    assert caplog.messages == [
-        f"The checkpoint {directory / name} belongs to another run (its lr is '0.1', this run's is '0.05'): "
-        f"round-000000004.ckpt is used; it is left as it is."
-        for name in reversed(theirs)
-    ]
-    assert all((directory / name).read_bytes() == content for name, content in theirs.items())
-
-
-def test_the_other_run_can_still_go_on(mixed):
-    directory, _ = mixed
-    run_digits(rounds=9, checkpoint=directory, checkpoint_every=100)
-    resumed = run_digits(rounds=10, checkpoint=directory, lr=0.1)
-    assert same_bits(run_digits(rounds=10, lr=0.1), resumed)
-    assert same_bits(run_digits(rounds=11), run_digits(rounds=11, checkpoint=directory))
-
-
-def test_nothing_of_another_run_is_written_over_or_deleted(mixed, caplog):
-    directory, theirs = mixed
-    caplog.clear()
-    run_digits(rounds=8, checkpoint=directory, checkpoint_every=1e-9)
-    for name, content in theirs.items():
-        assert (directory / f"{name}.other").read_bytes() == content
-        told = f"This run writes its own checkpoint {directory / name}: what lay there and is not its own is kept as "
-        assert f"{told}{name}.other." in caplog.messages
-    assert checkpoint_files.rounds_in(directory) == [7, 8], "its own are still dropped"
-
-
-def test_what_was_kept_of_another_run_is_not_written_over_either(mixed):
-    directory, theirs = mixed
-    name, content = next(iter(theirs.items()))
-    for suffix in (".other", ".other2"):
-        (directory / f"{name}{suffix}").write_bytes(b"kept before")
-    run_digits(rounds=8, checkpoint=directory, checkpoint_every=1e-9)
-    assert (directory / f"{name}.other3").read_bytes() == content
-    assert (directory / f"{name}.other").read_bytes() == b"kept before"
-
-
-def test_older_checkpoints_of_another_run_are_not_deleted(mixed):
-    directory, theirs = mixed
-    for round, name in enumerate(theirs, start=1):
-        (directory / name).rename(checkpoint_files.path_of(directory, round))
-    run_digits(rounds=9, checkpoint=directory, checkpoint_every=1e-9)
-    assert checkpoint_files.rounds_in(directory) == [1, 2, 8, 9]
-    assert [checkpoint_files.path_of(directory, round).read_bytes() for round in (1, 2)] == list(theirs.values())
-
-
-def test_what_cannot_be_read_is_not_deleted_or_written_over(tmp_path):
-    run_digits(rounds=3, checkpoint=tmp_path)
-    settings = checkpoint_files.settings_of(tmp_path / "round-000000003.ckpt")
-    for round in (1, 4):
-        (tmp_path / f"round-00000000{round}.ckpt").write_bytes(b"whose?")
-    for round in (4, 5):
-        checkpoint.save(tmp_path, round, settings, {})
-    assert checkpoint_files.rounds_in(tmp_path) == [1, 4, 5]
-    assert (tmp_path / "round-000000004.ckpt.other").read_bytes() == b"whose?"
-
-
-def test_a_directory_of_other_runs_only_is_left_as_it_is(tmp_path, caplog):
-    run_digits(rounds=4, checkpoint=tmp_path, checkpoint_every=1e-9)
-    (tmp_path / "round-000000004.ckpt").write_bytes(b"")
-    (tmp_path / "round-000000002.ckpt").write_bytes(b"")
+    run_digits(rounds=1, checkpoint=tmp_path / "other", seed=1)
+    theirs = checkpoint_files.path_of(tmp_path, foreign)
+    checkpoint_files.path_of(tmp_path / "other", 1).replace(theirs)
+    (tmp_path / "other").rmdir()
+    for round in damaged:
+        checkpoint_files.path_of(tmp_path, round).write_bytes(b"")
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(GossamerError, match=r"round-000000003.ckpt belongs to another run: its seed is 0, this run's"):
-        run_digits(rounds=4, checkpoint=tmp_path, seed=1)
+    with pytest.raises(
+        InputError, match=f"{theirs.name} belongs to another run: its seed is 1, this run's is 0; choos"
+    ):
+        run_digits(rounds=8, checkpoint=tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    assert [told.partition(" is damaged ")[0] for told in caplog.messages] == [
-        f"The checkpoint {tmp_path / f'round-00000000{round}.ckpt'}" for round in (4, 2)
-    ]
-    assert all(told.endswith("it is left as it is.") for told in caplog.messages)
-
-
-def test_a_damaged_and_a_foreign_checkpoint_are_both_passed_over(mixed, caplog):
-    directory, _ = mixed
-    caplog.clear()
-    (directory / "round-000000004.ckpt").write_bytes(b"")
-    assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=directory, checkpoint_every=100))
-    assert len(caplog.messages) == 3
-    assert all("): round-000000003.ckpt is used; " in told for told in caplog.messages)
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize(
@@ -266,9 +186,9 @@ def layers(activation=nn.ReLU, rate=0.25, stride=1, shift=0.0, frozen=0.0):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"activation": nn.Tanh}, "architecture"),
-        ({"rate": 0.5}, "architecture"),
-        ({"stride": 2}, "architecture"),
+        ({"activation": nn.Tanh}, "layers"),
+        ({"rate": 0.5}, "layers"),
+        ({"stride": 2}, "layers"),
         ({"shift": 1.0}, "start"),
         ({"frozen": 1.0}, "start"),
     ],
@@ -305,7 +225,7 @@ def test_a_start_does_not_depend_on_the_threads(tmp_path):
 
 
 @pytest.mark.parametrize("validated", [True, False], ids=["with validation set", "without"])
-def test_a_checkpoint_from_the_midst_of_a_longer_run_is_evaluated(tmp_path, validated):
+def test_a_checkpoint_from_the_middle_of_a_longer_run_is_evaluated(tmp_path, validated):
     full = digit_nodes().dataset
     nodes = full.split(data.partition.iid(nodes=4), holdout=0.1 if validated else 0)
 
@@ -425,13 +345,15 @@ def test_other_data_of_the_same_name_are_refused(tmp_path):
         run_digits(data=nodes(1), checkpoint=tmp_path)
 
 
-NEWER = ("data", "step_sizes", "architecture", "start")
+NEWER = ("data", "step_sizes", "layers", "start")
 
 
-def test_a_checkpoint_that_says_less_of_its_run_is_continued(tmp_path):
+@pytest.mark.parametrize("older", [{}, {"architecture": "layers 0123456789abcdef"}])
+def test_a_checkpoint_of_an_earlier_version_is_continued(tmp_path, older):
+    """The first ones recorded less; later ones described the layers of a model after they had reordered them."""
     run_digits(rounds=5, checkpoint=tmp_path)
     for round in checkpoint_files.rounds_in(tmp_path):
         saved = checkpoint_files.read(checkpoint_files.path_of(tmp_path, round))
         settings = {k: v for k, v in saved["settings"].items() if k not in NEWER}
-        checkpoint_files.write(tmp_path, round, settings, saved["content"])
+        checkpoint_files.write(tmp_path, round, {**settings, **older}, saved["content"])
     assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))

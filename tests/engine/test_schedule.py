@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.engine.step_sizes import Constant, Cosine, StepDecay, StepSize, WarmUp, step_size_of
+from gossamer.engine.schedule import Constant, Cosine, StepDecay, StepSize, WarmUp, schedule_of, step_size_of
 from gossamer.errors import GossamerError
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.training import length_of
+from tests.engine.digits_nodes import digit_nodes, run_digits
 
 
 def test_a_number_is_constant():
@@ -44,10 +47,11 @@ def test_impossible_step_sizes_are_refused(lr):
 def test_impossible_schedules_are_refused():
     with pytest.raises(GossamerError, match="factor"):
         StepDecay(0.1, at_epochs=(1,), factor=2)
-    with pytest.raises(GossamerError, match="warm-up"):
-        WarmUp(Constant(0.1), epochs=0)
-    with pytest.raises(GossamerError, match="warm-up lasts"):
-        WarmUp(Constant(0.1), epochs="2")
+    for epochs in (0, "2"):
+        with pytest.raises(GossamerError, match=f"warm-up lasts .*, but epochs is {epochs!r}"):
+            WarmUp(Constant(0.1), epochs=epochs)
+    with pytest.raises(GossamerError, match=r"warm-up starts from a fraction .*, but start is 2"):
+        WarmUp(Constant(0.1), epochs=3, start=2)
     with pytest.raises(GossamerError, match="leads to a schedule such as"):
         WarmUp(0.1, epochs=2)
     for at_epochs in (1, "12", (1, math.nan), ("1",)):
@@ -69,3 +73,34 @@ def test_what_a_schedule_or_a_function_answers_is_checked():
         number = step_size_of(lambda r, value=value: value, 10, 100)(0)
         assert type(number) is float
         assert number == 0.5
+
+
+def test_rounds_per_epoch_are_those_of_the_mean_node():
+    nodes = digit_nodes(equal_sizes=False)
+    assert nodes.rounds_per_epoch(16) == -(-sum(nodes.sizes) // (4 * 16))
+
+
+@pytest.mark.parametrize("rounds", [1, 9, 10, 15, 19, 29, 104])
+def test_by_default_there_are_at_most_ten_evaluations(rounds):
+    schedule = schedule_of(digit_nodes(), 16, 0.1, rounds=rounds)
+    evaluated = [r for r in range(1, rounds + 1) if schedule.is_evaluated(r)]
+    assert min(rounds, 5) <= len(evaluated) <= 10
+    assert evaluated[-1] == rounds
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds", "evaluated"),
+    [
+        ({"rounds": 3}, 3, [0, 1, 2, 3]),
+        ({"rounds": 36, "evaluations": 4}, 36, [0, 9, 18, 27, 36]),
+        ({"rounds": 0, "epochs": 1.5, "evaluations": 2}, 18, [0, 9, 18]),
+    ],
+)
+def test_an_experiment_is_evaluated_as_often_as_it_says(changes, rounds, evaluated):
+    nodes = digit_nodes()
+    batch_size = next(size for size in range(1, 100) if nodes.rounds_per_epoch(size) == 12)
+    length = length_of(Experiment(nodes=4, batch_size=batch_size, **changes))
+    schedule = schedule_of(nodes, batch_size, **length)
+    assert schedule.rounds == rounds
+    assert [r for r in range(rounds + 1) if schedule.is_evaluated(r)] == evaluated
+    assert run_digits(batch_size=batch_size, **length).history["round"] == evaluated

@@ -4,7 +4,7 @@ import threading
 import pytest
 import torch
 
-from gossamer.engine.workers import Workers
+from gossamer.engine.hardware import Workers, cores
 from gossamer.errors import GossamerError
 
 
@@ -38,11 +38,21 @@ def test_errors_in_a_task_reach_the_caller():
 
 def test_one_worker_per_core_by_default():
     with Workers() as workers:
-        assert workers.number == len(os.sched_getaffinity(0))
+        assert workers.number == cores()
         workers.limit_to_one()
         names: set[str] = set()
         workers.run(lambda k: names.add(threading.current_thread().name), 10)
         assert len(names) == 1
+
+
+def test_cores_are_counted_where_a_process_cannot_be_bound_to_some(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 6}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1
 
 
 def test_no_workers_are_refused():
