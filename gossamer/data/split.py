@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,11 +11,6 @@ from gossamer.data.batches import rounds_per_epoch
 from gossamer.data.datasets import Dataset
 from gossamer.data.partition import Partition
 from gossamer.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from gossamer.engine.start import ModelFactory
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,21 +57,6 @@ class NodeData:
     def test(self) -> tuple[Tensor, Tensor]:
         """The common test set: inputs and targets."""
         return self.dataset.test_inputs, self.dataset.test_targets
-
-    def gradient_dissimilarity(self, model: "ModelFactory | nn.Module", seed: int = 0) -> float:
-        """How differently the nodes' data pull at `model`: zeta^2 = (1/N) sum_i |grad f_i - grad f|^2, full gradients.
-
-        0 for nodes with the same data. `partition.label_distance` looks at the labels alone; this depends on the
-        model: a module, or a factory that `seed` initializes, as in `gossamer.simulate`.
-
-        >>> from gossamer import data, models
-        >>> alike, apart = (data.load("digits").split(data.partition.k_class(4, k)) for k in (10, 3))
-        >>> alike.gradient_dissimilarity(models.SmallCNN) < apart.gradient_dissimilarity(models.SmallCNN)
-        True
-        """
-        from gossamer.engine.dissimilarity import gradient_dissimilarity
-
-        return gradient_dissimilarity(model, self, seed)
 
     def loss_weights(self, node_weight: str) -> Tensor:
         """The factor on each node's loss: 1 for "equal", N n_i / sum(n) for "size"; their mean is 1."""

@@ -9,7 +9,7 @@ True
 from gossamer.theory import rates
 from gossamer.theory.bound import Bound, bound, largest_step, rounds_needed
 from gossamer.theory.check import check
-from gossamer.theory.measure import heterogeneity, noise
+from gossamer.theory.measure import gradient_dissimilarity, heterogeneity, noise
 from gossamer.theory.rates import Rate
 from gossamer.theory.report import Report, Row
 from gossamer.theory.setting import Setting
@@ -22,6 +22,7 @@ __all__ = [
     "Setting",
     "bound",
     "check",
+    "gradient_dissimilarity",
     "heterogeneity",
     "largest_step",
     "noise",
