@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer._common.metrics import Scores
-from gossamer.data.augment import Pipeline
+from gossamer.data import Pipeline
 from gossamer.engine.chains import Chain
 from gossamer.engine.devices import precise
 from gossamer.engine.workers import Workers

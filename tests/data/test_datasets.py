@@ -3,10 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.data import partition
-from gossamer.data.augment import Augmentation
-from gossamer.data.datasets import Dataset
-from gossamer.data.normalization import Normalization
+from gossamer.data import Augmentation, Dataset, Normalization, partition
 from gossamer.engine import simulate
 from gossamer.errors import GossamerError
 

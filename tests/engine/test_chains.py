@@ -15,8 +15,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from gossamer import DSGD, data, models, simulate, topology
-from gossamer.data import Augmentation, Erasing
-from gossamer.data.augment import Pipeline
+from gossamer.data import Augmentation, Erasing, Pipeline
 from gossamer.engine import chains
 from gossamer.engine.chains import BATCH_LAST, CHANNELS_LAST, Chain, Plan
 from gossamer.engine.chains.contract import Arrangement
