@@ -32,8 +32,8 @@ class NodeBatches:
     - All nodes hold equally many samples: an epoch is one pass over a node's own data, ceil(n / batch) rounds, the last
       one with the samples that are left.
     - Sizes differ: an epoch is ceil(mean n_i / batch) rounds, and every node cycles through its own shuffled data. A
-      batch that reaches the end goes on with a fresh shuffle, so all batches are full, except on a node that
-      holds less than a batch: it gives all it has in every round.
+      batch that reaches the end continues with a fresh shuffle, so all batches are full, except on a node that
+      holds less than a batch: its batch is all it has, in every round.
 
     `generators[i]` is node i's only source of randomness; pass it to the augmentation too, and the state saved here
     covers both. Nodes share nothing, so different nodes may be served from different threads.
@@ -129,7 +129,7 @@ def rounds_per_epoch(sizes: Sequence[int], batch_size: int) -> int:
 
 
 def _generator(seed: int, node: int) -> torch.Generator:
-    """A generator of its own for every (seed, node)."""
+    """An independent generator for every (seed, node)."""
     mixed = np.random.SeedSequence([seed, node]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(mixed[0]))
 
@@ -138,7 +138,7 @@ def _generator(seed: int, node: int) -> torch.Generator:
 class Normalization:
     """x -> (x / 255 - mean) / std for uint8 images, (x - mean) / std for floating-point inputs.
 
-    The default one leaves every other type than uint8 as it is, also integers such as the tokens of a text.
+    The default leaves every type but uint8 unchanged, integers such as the tokens of a text included.
     `mean` and `std` are one number, or one per channel (dimension 1). Computed as x * scale + shift, which agrees with
     the formula to float32 rounding. uint8 becomes float32; floating-point inputs keep their type.
 
@@ -170,7 +170,7 @@ class Normalization:
         if not inputs.is_floating_point():
             raise InputError(
                 f"Inputs of type {inputs.dtype} cannot be normalized: use uint8 for pixels 0..255, a floating-point "
-                "type for other measurements, or no normalization for numbers that only name something."
+                "type for other measurements, or no normalization for numbers that are only names."
             )
         return self._affine(inputs.clone(), 1.0)
 
@@ -245,11 +245,11 @@ class Augmentation:
 
 
 def _windows(images: Tensor, padding: int, top: Tensor, left: Tensor, mirrored: Tensor | None) -> Tensor:
-    """Cut a window of the images' own size at (top, left) out of each padded image, mirrored where told.
+    """Cut a window of the images' size at (top, left) out of each padded image, mirrored where `mirrored` is true.
 
     A window is C * H runs of W neighbouring pixels. Seen through overlapping strides (1, 1), run number s of the
     padded batch is what starts at pixel s, and one `index_select` copies all runs; this was the fastest of seven forms
-    measured. A mirrored window is cut at the mirrored place out of a mirrored copy.
+    measured. A mirrored window is cut out of a mirrored copy, at the mirrored position.
     """
     batch, channels, height, width = images.shape
     tall, wide = height + 2 * padding, width + 2 * padding

@@ -210,7 +210,7 @@ def _tensor(values: Any, what: str) -> Tensor:
 def _inputs(values: Any, what: str) -> Tensor:
     inputs = _tensor(values, what)
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        raise InputError(f"The {what} contain NaN or infinite values; no training survives them, remove them first.")
+        raise InputError(f"The {what} contain NaN or infinite values, which no training recovers from; remove them.")
     return inputs
 
 

@@ -79,8 +79,8 @@ class iid(DrawnRecipe):
 class k_class(DrawnRecipe):
     """Every node holds k random classes (the paper's "k-class" setting); each class is cut evenly among its holders.
 
-    Every node draws k distinct classes uniformly; while a class has no holder, it takes the place of a random draw
-    of a class that has several, and a class with more holders than samples gives some up to classes that have room.
+    Every node draws k distinct classes uniformly. A class without a holder then replaces a random draw of a class that
+    has several, and a class with more holders than samples passes some of them on to classes that have room.
     `equal_sizes=True` (the paper's experiments) then cuts every node to the size of the smallest;
     `equal_sizes=False` uses every sample, and a node with unpopular classes holds more.
 
@@ -125,7 +125,7 @@ class k_class(DrawnRecipe):
             holds[node, column] = False
             holds[node, missing[0]] = True
         while len(crowded := np.flatnonzero(holds.sum(0) > counts)):
-            for column, other in pairwise(_way_out(holds, crowded[0], counts, rng)):
+            for column, other in pairwise(_path_to_room(holds, crowded[0], counts, rng)):
                 node = rng.choice(np.flatnonzero(holds[:, column] & ~holds[:, other]))
                 holds[node, column] = False
                 holds[node, other] = True
@@ -150,10 +150,10 @@ class k_class(DrawnRecipe):
             )
 
 
-def _way_out(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.random.Generator) -> list[int]:
-    """A shortest way of columns from `start` to one with room, on each step of which a node can change its class.
+def _path_to_room(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.random.Generator) -> list[int]:
+    """A shortest path of columns from `start` to one with room, on each step of which a node can change its class.
 
-    There is one whenever `k_class.holders` is possible: what differs from a possible matrix contains such a way.
+    There is one whenever `k_class.holders` is possible: the difference from a possible matrix contains such a path.
     """
     ways, reached = {start: [start]}, [start]
     for column in reached:
@@ -171,10 +171,9 @@ def _way_out(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.rando
 class dirichlet(DrawnRecipe):
     """Each class is divided among the nodes in proportions drawn from Dirichlet(alpha, ..., alpha).
 
-    Small alpha: very different nodes; large alpha: nearly iid. Drawn again while a node would get fewer than
-    `min_size` samples. A recipe does not know how it will be trained on: give your batch size, so that every node has
-    a full batch; the 100 stay 100 whatever the batch. Sizes differ, and `equal_sizes=True` would throw most
-    samples away, so it is off unless asked for.
+    Small alpha: very different nodes; large alpha: nearly iid. The proportions are drawn again while a node would get
+    fewer than `min_size` samples. Give your batch size as `min_size`, so that every node has a full batch; a recipe
+    does not know it. Sizes differ; `equal_sizes=True` would throw most samples away, so it is off by default.
 
     >>> import torch
     >>> dirichlet(nodes=3, alpha=1.0, min_size=10)(torch.arange(200) % 4, holdout=0).label_counts.sum()
@@ -330,7 +329,7 @@ class from_function(DrawnRecipe):
 
 
 def _listed(lists: Iterable[IndexList], what: str) -> list[IndexList]:
-    """`lists` as a list; raises unless it can be gone through in the order of the nodes."""
+    """`lists` as a list; raises unless it has an order, that of the nodes."""
     ordered = isinstance(lists, Iterable) and not isinstance(lists, str | Mapping | Set)
     if not ordered or getattr(lists, "ndim", 1) == 0:
         raise InputError(

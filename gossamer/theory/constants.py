@@ -55,7 +55,7 @@ class ProblemConstants:
 def check_mixing(p: float) -> None:
     """Refuse a mixing constant outside (0, 1]."""
     if not 0 < p <= 1:
-        raise InputError(f"The mixing constant p is {p:g}, but it lies in (0, 1]; p = 0 means a disconnected graph.")
+        raise InputError(f"The mixing constant p is {p:g}, but it must be in (0, 1]; p = 0 means a disconnected graph.")
 
 
 def check_smoothness(smoothness: float) -> None:

@@ -90,9 +90,9 @@ def check_proof(
     - the identities, over 200 noisy rounds at a constant step size: mean c = 0; xbar' = xbar - eta ubar; and
       z_{r+1} - z_r = -(eta/(1-beta)) mean g, where z_0 = xbar_0 and z_r = (xbar_r - beta xbar_{r-1})/(1-beta);
     - the bound, at the largest step size it admits and for R = `horizon` (1-beta)/(eta * mean curvature) rounds:
-      measured/bound lies in [0.11, 0.13] for sigma^2 = 0 (times 1 - exp(-2 horizon), which is 1 unless `horizon` is
-      short) and below 1 otherwise, where the mean over one long run stands for the expectation. Schedules and methods
-      with init="zero" are left out here: the bound is about one fixed, symmetric W and Theorem 1's start.
+      measured/bound is in [0.11, 0.13] for sigma^2 = 0 (times 1 - exp(-2 horizon), which is 1 unless `horizon` is
+      short) and below 1 otherwise, with the mean over one long run as an estimate of the expectation. Schedules and
+      methods with init="zero" are left out here: the bound is about one fixed, symmetric W and Theorem 1's start.
 
     A full check takes about half a minute, nearly all of it on the ring at beta = 0.5.
 

@@ -70,7 +70,7 @@ def gradient_tracking_from_zero(
     check_variance("initial_heterogeneity", initial_heterogeneity)
     if not -1 < smallest_eigenvalue <= 1:
         raise InputError(
-            f"The smallest eigenvalue is {smallest_eigenvalue:g}, but it must lie in (-1, 1]; lazy weights (I + W)/2 "
+            f"The smallest eigenvalue is {smallest_eigenvalue:g}, but it must be in (-1, 1]; lazy weights (I + W)/2 "
             f"bring it there."
         )
     p, smoothness, gap = constants.p, constants.smoothness, constants.gap

@@ -23,7 +23,7 @@ class Graph:
     """An immutable undirected graph of the nodes 0 to n-1.
 
     `edges` is any list of pairs; their order does not matter and repeated edges count once. `labels` gives the nodes
-    names. A node is never joined to itself: its own weight is the business of the mixing weights.
+    names. A node is never joined to itself: its own weight belongs to the mixing weights.
 
     >>> square = Graph(4, [(0, 1), (1, 2), (2, 3), (3, 0)])
     >>> square.neighbours(0).tolist(), square.diameter

@@ -54,7 +54,7 @@ class Mixing:
         if not len(rows) == len(columns) == len(entries):
             raise InputError("A mixing matrix needs one receiver, one sender and one value per entry.")
         if min(rows.min(), columns.min()) < 0 or max(rows.max(), columns.max()) >= n:
-            raise InputError(f"An entry of the mixing matrix lies outside of its {n} nodes, 0 to {n - 1}.")
+            raise InputError(f"An entry of the mixing matrix is outside of its {n} nodes, 0 to {n - 1}.")
         keys = rows * n + columns
         order = np.argsort(keys)
         keys = keys[order]

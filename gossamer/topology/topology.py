@@ -118,7 +118,7 @@ class Topology:
         """p = 1 - lambda^2, so that |W X - Xbar|^2 <= (1 - p) |X - Xbar|^2 (the paper's Assumption 2).
 
         lambda is the second largest |eigenvalue| of a static symmetric W. For a schedule or a directed W it is the
-        largest singular value of (product of W over the period) - J, and p then speaks of a whole period.
+        largest singular value of (product of W over the period) - J, and p then refers to a whole period.
         """
         return 1 - self._contraction**2
 

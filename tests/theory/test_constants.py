@@ -44,7 +44,7 @@ def test_the_p_of_a_period_is_not_taken_for_that_of_a_round(name):
     [
         ({"nodes": 0}, "at least one node"),
         ({"p": 0.0}, "mixing constant p is 0"),
-        ({"p": 1.1}, "lies in"),
+        ({"p": 1.1}, "must be in"),
         ({"smoothness": 0.0}, "smoothness L is 0"),
         ({"smoothness": math.inf}, "finite"),
         ({"gap": -1.0}, "gap"),
