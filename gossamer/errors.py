@@ -18,7 +18,7 @@ class InputError(GossamerError, ValueError):
 
 
 class PeerError(GossamerError, ConnectionError):
-    """Another node failed, fell silent, or does something else than this one."""
+    """The other end of a connection failed: a node that fell silent or does something else, a server that fails."""
 
 
 class DiskError(GossamerError, OSError):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 import gossamer as gs
-from gossamer.data import catalog, locate
+from gossamer.data import catalog, loading
 from gossamer.network.agreement import check_same
 from gossamer.network.waiting import Waiting
 from gossamer.optim.process_group import find_group
@@ -46,18 +46,18 @@ def _peer_gone() -> None:
 
 
 def _not_on_this_machine() -> None:
-    variable, cache = os.environ.pop(locate.VARIABLE, None), os.environ.get("XDG_CACHE_HOME")
+    variable, cache = os.environ.pop(loading.VARIABLE, None), os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = "~/.cache"
     try:
         # The sentence names the reader's own cache, whoever makes this page.
-        message = str(locate.missing(catalog.CIFAR_10, None)).replace(str(locate.cache_dir()), "~/.cache/gossamer")
+        message = str(loading.missing(catalog.CIFAR_10, None)).replace(str(loading.cache_dir()), "~/.cache/gossamer")
         raise gs.InputError(message.split(" (")[0])
     finally:
         del os.environ["XDG_CACHE_HOME"]
         if cache is not None:
             os.environ["XDG_CACHE_HOME"] = cache
         if variable is not None:
-            os.environ[locate.VARIABLE] = variable
+            os.environ[loading.VARIABLE] = variable
 
 
 MISTAKES: dict[str, Callable[[], object]] = {

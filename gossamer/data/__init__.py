@@ -7,13 +7,10 @@
 """
 
 from gossamer.data import partition
-from gossamer.data.augment import Augmentation, Pipeline
-from gossamer.data.batches import NodeBatches
-from gossamer.data.datasets import Dataset
+from gossamer.data.batches import Augmentation, NodeBatches, Normalization, Pipeline
+from gossamer.data.datasets import Dataset, NodeData
 from gossamer.data.erasing import Erasing
 from gossamer.data.loading import get, load, status, verify
-from gossamer.data.normalization import Normalization
-from gossamer.data.split import NodeData
 
 __all__ = [
     "Augmentation",

@@ -1,21 +1,17 @@
-"""A dataset in memory: whole tensors for training and testing, and the facts needed to feed them to a model."""
+"""Datasets in memory: whole tensors, how they are fed to a model, and who holds which samples after a split."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.data.augment import Augmentation
-from gossamer.data.normalization import Normalization
-from gossamer.data.partition import Recipe
+from gossamer.data.batches import Augmentation, Normalization, Pipeline, rounds_per_epoch
+from gossamer.data.partition_contract import Partition, PartitionRecipe
 from gossamer.errors import InputError
-
-if TYPE_CHECKING:
-    from gossamer.data.split import NodeData
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +69,7 @@ class Dataset:
             digest.update(part.cpu().reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def split(self, recipe: Recipe, holdout: float = 0.1) -> "NodeData":
+    def split(self, recipe: PartitionRecipe, holdout: float = 0.1) -> "NodeData":
         """Deal the training samples out to nodes, keeping the share `holdout` of them for validation.
 
         >>> from gossamer.data import partition
@@ -81,9 +77,7 @@ class Dataset:
         >>> data.split(partition.k_class(nodes=2, k=2, seed=0)).sizes
         [18, 18]
         """
-        from gossamer.data.split import NodeData
-
-        if not isinstance(recipe, Recipe):
+        if not isinstance(recipe, PartitionRecipe):
             raise InputError(
                 f"A dataset is split by a recipe that knows its number of nodes, not by {_briefly(recipe)}; write "
                 "partition.iid(nodes=8), partition.get('k-class:k=4', nodes=8) or, for lists of samples of your own, "
@@ -137,6 +131,64 @@ class Dataset:
         return cls(name, *parts, names, normalization or Normalization(), augmentation)
 
 
+@dataclass(frozen=True, eq=False)
+class NodeData:
+    """What each node sees: a dataset and who holds which of its training samples.
+
+    Made by `dataset.split(recipe)`; prints as the partition's table.
+
+    >>> from gossamer import data
+    >>> nodes = data.load("digits").split(data.partition.iid(nodes=4))
+    >>> nodes.nodes, nodes.sizes
+    (4, [324, 324, 324, 324])
+    """
+
+    dataset: Dataset
+    partition: Partition
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return len(self.partition)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of training samples of each node."""
+        return list(self.partition.sizes)
+
+    def rounds_per_epoch(self, batch_size: int) -> int:
+        """The rounds in which an average node passes once over its own data: ceil(mean size / batch size)."""
+        return rounds_per_epoch(self.sizes, batch_size)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """How stored samples become batches."""
+        return Pipeline(self.dataset.normalization, self.dataset.augmentation)
+
+    @cached_property
+    def validation(self) -> tuple[Tensor, Tensor]:
+        """The common validation set: inputs and targets."""
+        held = self.partition.validation
+        return self.dataset.train_inputs[held], self.dataset.train_targets[held]
+
+    @property
+    def test(self) -> tuple[Tensor, Tensor]:
+        """The common test set: inputs and targets."""
+        return self.dataset.test_inputs, self.dataset.test_targets
+
+    def loss_weights(self, node_weight: str) -> Tensor:
+        """The factor on each node's loss: 1 for "equal", N n_i / sum(n) for "size"; their mean is 1."""
+        sizes = torch.tensor(self.sizes, dtype=torch.float64)
+        if node_weight == "equal":
+            return torch.ones_like(sizes)
+        if node_weight == "size":
+            return sizes / sizes.mean()
+        raise InputError(f"node_weight is 'equal' or 'size', not {node_weight!r}.")
+
+    def __str__(self) -> str:
+        return str(self.partition)
+
+
 def _briefly(value: object) -> str:
     """Text and classes as they are, anything else by its type: it may be large."""
     return repr(value) if isinstance(value, str | type) else f"an object of type {type(value).__name__}"
@@ -158,7 +210,7 @@ def _tensor(values: Any, what: str) -> Tensor:
 def _inputs(values: Any, what: str) -> Tensor:
     inputs = _tensor(values, what)
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
-        raise InputError(f"The {what} contain NaN or infinite values; no training survives them, remove them first.")
+        raise InputError(f"The {what} contain NaN or infinite values, which no training recovers from; remove them.")
     return inputs
 
 

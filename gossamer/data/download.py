@@ -1,5 +1,6 @@
-"""Download a file over HTTP: checksum, progress, resume where a broken connection left off, atomic rename."""
+"""Download a file over HTTP: checksum, progress, resume after a broken connection or a kill, atomic rename."""
 
+import errno
 import fcntl
 import os
 import re
@@ -12,19 +13,11 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemainingColumn, TransferSpeedColumn
 
 from gossamer._version import __version__
-from gossamer.data.checksums import file_has
-from gossamer.errors import InputError
+from gossamer.data.readers import has_checksum
+from gossamer.errors import PeerError
 
 OnProgress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes received so far and the bytes in total (None while unknown)."""
@@ -32,6 +25,7 @@ OnProgress = Callable[[str, int, int | None], None]
 _CHUNK = 1 << 17
 _RANGE_NOT_SATISFIABLE = 416
 _PARTIAL_CONTENT = 206
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR, errno.EIO}
 
 
 def fetch(
@@ -48,7 +42,8 @@ def fetch(
 
     Bytes are collected in `target` + ".part", which survives a broken connection or a stopped process and is continued
     by the next attempt or the next call; `target` appears, or is replaced, only when the checksum is right. The
-    addresses are tried in turn, and the download gives up after `attempts` tries that brought nothing new.
+    addresses are tried in turn, and the download gives up after `attempts` tries that brought nothing new. A disk that
+    cannot be written is an `OSError` at once.
     """
 
     def report(done: int, total: int | None) -> None:
@@ -62,9 +57,11 @@ def fetch(
             try:
                 _receive(address, part, report, timeout)
             except (OSError, HTTPException) as error:
+                if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+                    raise
                 trouble = f"{address}: {error or type(error).__name__}"
                 continue
-            if file_has(checksum, part):
+            if has_checksum(part, checksum):
                 part.replace(target)
                 return target
             part.unlink()
@@ -73,16 +70,14 @@ def fetch(
         furthest = max(furthest, _size(part))
         if idle < attempts:
             time.sleep(pause)
-    kept = (
-        f"; the {_size(part):,} bytes received so far are kept, and the next try continues there"
-        if part.exists()
-        else ""
+    kept = f"; the {_size(part):,} bytes received so far are kept, and the next try continues there"
+    raise PeerError(
+        f"Cannot download {target.name} ({trouble}){kept if part.exists() else ''}. Check the connection and try again."
     )
-    raise InputError(f"Cannot download {target.name} ({trouble}){kept}. Check the connection and try again.")
 
 
 def _receive(address: str, part: Path, on_progress: Callable[[int, int | None], None], timeout: float) -> None:
-    """Append to `part` what it still lacks; returns when the server says that the file is complete."""
+    """Append to `part` what is missing; returns when the server reports that the file is complete."""
     done = _size(part)
     headers = {"User-Agent": f"gossamer/{__version__}"} | ({"Range": f"bytes={done}-"} if done else {})
     try:
@@ -90,7 +85,7 @@ def _receive(address: str, part: Path, on_progress: Callable[[int, int | None], 
     except HTTPError as error:
         with error:
             if error.code == _RANGE_NOT_SATISFIABLE:
-                return  # nothing is left to send; the checksum decides whether what we have is the file
+                return  # nothing is left to send; the checksum decides whether `part` is the file
             raise OSError(f"the server answered {error.code} {error.reason}") from error
     with response:
         if response.status != _PARTIAL_CONTENT:
@@ -133,15 +128,9 @@ def only_one_process(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[OnProgress]:
-    """A bar per file on the terminal's standard error; nothing at all when that is not a terminal."""
+    """A bar per file on standard error; nothing when that is not a terminal."""
     console = console or Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
 

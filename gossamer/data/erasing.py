@@ -18,8 +18,8 @@ class Erasing:
     """With probability `p`, set a random rectangle of the image to 0 (after normalization).
 
     The rectangle covers a share of the image uniform in `scale`, with height / width log-uniform in `ratio`. One that
-    does not fit strictly inside the image is drawn again, at most ten times, and then the image is left alone; one
-    that fits is placed uniformly. These are torchvision's `RandomErasing` and its defaults.
+    does not fit strictly inside the image is drawn again, at most ten times, after which the image stays as it is;
+    one that fits is placed uniformly. These are torchvision's `RandomErasing` and its defaults.
 
     >>> Erasing(p=0.25)
     Erasing(p=0.25, scale=(0.02, 0.33), ratio=(0.3, 3.3))

@@ -1,13 +1,15 @@
-"""The official file formats of the datasets, each read from bytes by a few lines of our own.
+"""From the bytes of a dataset's files to tensors: checksums, the official file formats, and what each dataset does.
 
-Every reader takes the unpacked content of one file and `where` it came from (for the error message),
-checks every length before it believes it, and never executes anything found in a file.
+Every reader takes the unpacked content of one file and `where` it came from (for the error message), checks every
+length before it relies on it, and never executes anything found in a file.
 """
 
+import hashlib
 import math
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gossamer.errors import GossamerError, InputError
+from gossamer.errors import InputError
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +38,23 @@ class Tensors(NamedTuple):
     test_targets: Tensor
 
 
-def damaged(where: str, why: str) -> GossamerError:
+def has_checksum(content: bytes | Path, checksum: str) -> bool:
+    """Whether bytes, or a file, have a checksum that is written "algorithm:hexadecimal".
+
+    >>> has_checksum(b"", "md5:d41d8cd98f00b204e9800998ecf8427e")
+    True
+    """
+    algorithm, _, expected = checksum.partition(":")
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    if isinstance(content, bytes):
+        digest.update(content)
+    else:
+        with content.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest() == expected
+
+
+def damaged(where: str, why: str) -> InputError:
     """The error for a file whose content does not fit its format."""
     return InputError(f"{where} cannot be read: {why}; the file is damaged or is not what its name says, replace it.")
 
@@ -173,3 +191,39 @@ def read_svhn(data: bytes, where: str) -> tuple[Tensor, Tensor]:
     if len(targets) and not (targets.min() >= 1 and targets.max() <= 10):
         raise damaged(where, f"its labels run from {targets.min()} to {targets.max()} instead of 1 to 10")
     return torch.from_numpy(images.transpose(3, 2, 0, 1).copy()), torch.from_numpy(targets % 10)
+
+
+def decode_idx(files: Mapping[str, Content]) -> Tensors:
+    """MNIST and Fashion-MNIST: images and labels, for training and for testing, in one IDX file each."""
+    train, test = (
+        (
+            read_idx(*files[f"{part}-images-idx3-ubyte"]).unsqueeze(1),
+            read_idx(*files[f"{part}-labels-idx1-ubyte"]).long(),
+        )
+        for part in ("train", "t10k")
+    )
+    return Tensors(*train, *test)
+
+
+def decode_cifar10(files: Mapping[str, Content]) -> Tensors:
+    """CIFAR-10: five batches for training, one for testing."""
+    batches = [read_cifar10(*files[f"data_batch_{number}.bin"]) for number in range(1, 6)]
+    images, labels = zip(*batches, strict=True)
+    return Tensors(torch.cat(images), torch.cat(labels), *read_cifar10(*files["test_batch.bin"]))
+
+
+def decode_svhn(files: Mapping[str, Content]) -> Tensors:
+    """SVHN: one MATLAB file for training, one for testing."""
+    return Tensors(*read_svhn(*files["train_32x32.mat"]), *read_svhn(*files["test_32x32.mat"]))
+
+
+def decode_digits(files: Mapping[str, Content]) -> Tensors:
+    """The digits: one set of images, of which each fifth of every class (the 5th, the 10th, ...) is for testing."""
+    images = read_idx(*files["images-idx3-ubyte"]).unsqueeze(1)
+    labels = read_idx(*files["labels-idx1-ubyte"]).long()
+    position = torch.zeros_like(labels)
+    for label in range(10):
+        members = labels == label
+        position[members] = torch.arange(1, int(members.sum()) + 1)
+    test = position % 5 == 0
+    return Tensors(images[~test], labels[~test], images[test], labels[test])

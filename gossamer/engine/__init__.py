@@ -1,6 +1,5 @@
 """N nodes on one machine: deep learning by `simulate`, problems with known answers by `minimize`."""
 
-from gossamer.engine.dissimilarity import gradient_dissimilarity
 from gossamer.engine.history import History
 from gossamer.engine.minimize import Trajectory, minimize
 from gossamer.engine.schedule import Constant, Cosine, StepDecay, StepSize, WarmUp
@@ -17,7 +16,6 @@ __all__ = [
     "StepSize",
     "Trajectory",
     "WarmUp",
-    "gradient_dissimilarity",
     "minimize",
     "simulate",
 ]

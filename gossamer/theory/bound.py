@@ -4,16 +4,19 @@ import math
 from dataclasses import dataclass
 
 from gossamer.errors import InputError
-from gossamer.theory.setting import Setting, check_mixing, check_momentum, check_rounds, check_smoothness, check_step
+from gossamer.theory.constants import (
+    ProblemConstants,
+    check_mixing,
+    check_momentum,
+    check_rounds,
+    check_smoothness,
+    check_step,
+)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The three terms of the explicit bound on 1/(2(R+1)) sum_{r=0..R} E|grad f(xbar_r)|^2.
-
-    >>> Bound(start=1.0, noise=0.5, disagreement=0.25).total
-    1.75
-    """
+    """The three terms of the explicit bound on 1/(2(R+1)) sum_{r=0..R} E|grad f(xbar_r)|^2."""
 
     start: float
     """4 (1-beta)/(eta (R+1)) (f(x_0) - f*): falls with the rounds."""
@@ -43,7 +46,7 @@ def largest_step(p: float, beta: float, smoothness: float) -> float:
     return ((1 - beta) * p) ** 2 / (16 * smoothness * root)
 
 
-def bound(setting: Setting, *, rounds: float, lr: float, beta: float) -> Bound:
+def bound(constants: ProblemConstants, *, rounds: float, lr: float, beta: float) -> Bound:
     """What the proof of Theorem 1 gives for R rounds at the constant step size `lr`, started as the theorem asks.
 
     1/(2(R+1)) sum_{r=0..R} E|grad f(xbar_r)|^2
@@ -52,13 +55,13 @@ def bound(setting: Setting, *, rounds: float, lr: float, beta: float) -> Bound:
 
     with t = 2 beta^2 p/(1-beta^2) + 4. It contains no zeta^2. A step size above `largest_step` is refused.
 
-    >>> setting = Setting(nodes=8, p=1.0, smoothness=1.0, gap=1.0, sigma2=0.0)
-    >>> bound(setting, rounds=10**6, lr=1e-3, beta=0.0).noise
+    >>> constants = ProblemConstants(nodes=8, p=1.0, smoothness=1.0, gap=1.0, sigma2=0.0)
+    >>> bound(constants, rounds=10**6, lr=1e-3, beta=0.0).noise
     0.0
     """
     check_rounds(rounds)
     check_step(lr)
-    p, smoothness = setting.p, setting.smoothness
+    p, smoothness = constants.p, constants.smoothness
     limit = largest_step(p, beta, smoothness)
     if lr > limit:
         raise InputError(
@@ -66,22 +69,22 @@ def bound(setting: Setting, *, rounds: float, lr: float, beta: float) -> Bound:
             f"L = {smoothness:g}), but lr is {lr:g}; take a smaller one."
         )
     t = 2 * beta**2 * p / (1 - beta**2) + 4
-    spread = 40 * t / p**2 * (10 + 29 / p + 864 / p**2) + 4 * beta**2 / (setting.nodes * (1 - beta))
+    spread = 40 * t / p**2 * (10 + 29 / p + 864 / p**2) + 4 * beta**2 / (constants.nodes * (1 - beta))
     return Bound(
-        start=4 * (1 - beta) / (lr * (rounds + 1)) * setting.gap,
-        noise=2 * smoothness * setting.sigma2 * lr / (setting.nodes * (1 - beta)),
-        disagreement=smoothness**2 / (1 - beta) ** 3 * spread * setting.sigma2 * lr**2,
+        start=4 * (1 - beta) / (lr * (rounds + 1)) * constants.gap,
+        noise=2 * smoothness * constants.sigma2 * lr / (constants.nodes * (1 - beta)),
+        disagreement=smoothness**2 / (1 - beta) ** 3 * spread * constants.sigma2 * lr**2,
     )
 
 
-def rounds_needed(target: float, setting: Setting, *, beta: float, lr: float | None = None) -> int:
+def rounds_needed(target: float, constants: ProblemConstants, *, beta: float, lr: float | None = None) -> int:
     """The smallest R for which `bound` is at most `target`, at the largest step size it admits unless `lr` is given.
 
-    >>> rounds_needed(0.01, Setting(nodes=8, p=1.0, smoothness=1.0, gap=1.0), beta=0.0)
+    >>> rounds_needed(0.01, ProblemConstants(nodes=8, p=1.0, smoothness=1.0, gap=1.0), beta=0.0)
     107474
     """
-    eta = largest_step(setting.p, beta, setting.smoothness) if lr is None else lr
-    first = bound(setting, rounds=1, lr=eta, beta=beta)
+    eta = largest_step(constants.p, beta, constants.smoothness) if lr is None else lr
+    first = bound(constants, rounds=1, lr=eta, beta=beta)
     floor = first.noise + first.disagreement
     if not target > floor:
         raise InputError(

@@ -1,10 +1,40 @@
-"""The two quantities of a problem that the theory speaks of, measured at a point."""
+"""How different the nodes are (zeta^2) and how noisy their gradients are (sigma^2), measured at a point."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from gossamer.data import NodeData
+from gossamer.engine.node_models import ModelFactory, make_model
 from gossamer.errors import InputError
 from gossamer.problems.contract import Problem
+
+BATCH = 500  # samples per forward pass; bounds the memory, not the result
+
+
+def gradient_dissimilarity(model: ModelFactory | nn.Module, nodes: NodeData, seed: int = 0) -> float:
+    """zeta^2 of Assumption 5 at a model: (1/N) sum_i |grad f_i - grad f|^2, with every node's full gradient.
+
+    It is 0 for nodes with the same data. `nodes.partition.label_distance` compares the labels alone; this depends on
+    the model as well: a module, which stays as it is, or a factory that `seed` initializes, as in `gossamer.simulate`.
+    Samples are not augmented.
+
+    >>> from gossamer import data, models
+    >>> alike, apart = (data.load("digits").split(data.partition.k_class(4, k)) for k in (10, 3))
+    >>> gradient_dissimilarity(models.SmallCNN, alike) < gradient_dissimilarity(models.SmallCNN, apart)
+    True
+    """
+    module = make_model(model, nodes, seed).eval()
+    weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    inputs, targets = nodes.dataset.train_inputs, nodes.dataset.train_targets
+    gradients = torch.zeros(nodes.nodes, sum(weight.numel() for weight in weights))
+    for own, total in zip(nodes.partition.indices, gradients, strict=True):
+        for index in torch.split(own, BATCH):
+            output = module(nodes.pipeline.batch(inputs, index))
+            loss = functional.cross_entropy(output, targets[index], reduction="sum") / len(own)
+            parts = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+            total += torch.cat([part.flatten() for part in parts])
+    return float((gradients - gradients.mean(0)).double().square().sum(1).mean())
 
 
 def heterogeneity(problem: Problem, x: Tensor) -> float:

@@ -12,9 +12,10 @@ from gossamer.topology.families import (
     complete,
     erdos_renyi,
     exponential,
+    get,
     grid,
     hypercube,
-    on_graph,
+    names,
     random_regular,
     ring,
     small_world,
@@ -22,12 +23,10 @@ from gossamer.topology.families import (
     torus,
 )
 from gossamer.topology.graph import Graph
-from gossamer.topology.lookup import get, names
-from gossamer.topology.mixing import Mixing
+from gossamer.topology.mixing import WEIGHTS, Mixing, weigh
 from gossamer.topology.schedules import in_turn, one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_edges, from_file, from_matrix, from_matrix_file, from_networkx
-from gossamer.topology.topology import Topology
-from gossamer.topology.weights import WEIGHTS, weigh
+from gossamer.topology.topology import Topology, on_graph
 
 __all__ = [
     "WEIGHTS",

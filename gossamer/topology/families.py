@@ -1,28 +1,20 @@
-"""Families of graphs, each as a static topology: ring(25), hypercube(8, weights="lazy"), ..."""
+"""Topologies by name: the families of graphs, and `get`, which makes any topology from a description in a string."""
 
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from gossamer._common import checks as arguments
+from gossamer._common import checks, specs
 from gossamer._common.checks import node_count, whole_number
-from gossamer.errors import InputError
-from gossamer.topology.csr import Ints
-from gossamer.topology.graph import Graph
+from gossamer.errors import InputError, unknown
+from gossamer.topology.graph import Graph, Ints
+from gossamer.topology.mixing import known_weights
 from gossamer.topology.random_graphs import connected_draw, random_pairing, rewired_lattice
-from gossamer.topology.topology import Topology
-from gossamer.topology.weights import weigh
-
-
-def on_graph(name: str, graph: Graph, weights: str = "metropolis") -> Topology:
-    """The static topology of a graph with weights of that name: "metropolis", "uniform", "lazy" or "fastest".
-
-    >>> on_graph("triangle", Graph(3, [(0, 1), (1, 2), (0, 2)]))
-    Topology('triangle', n=3, degree=2, period=1)
-    """
-    prefix = f"{weights} " if weights in ("lazy", "fastest") else ""
-    return Topology(prefix + name, [weigh(graph, weights)], graph.labels)
+from gossamer.topology.schedules import one_peer_exponential, random_matchings
+from gossamer.topology.sources import from_file, from_matrix_file
+from gossamer.topology.topology import Topology, on_graph
 
 
 def ring(n: int, weights: str = "metropolis") -> Topology:
@@ -147,14 +139,14 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
 
 
 def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metropolis") -> Topology:
-    """Every pair of nodes is joined with the same probability, drawn anew until the graph is connected.
+    """Every pair of nodes is joined with the same probability, drawn again until the graph is connected.
 
     >>> erdos_renyi(10, probability=0.5).graph.is_connected
     True
     """
     n = node_count(n)
     pairs = n * (n - 1) // 2
-    probability = arguments.probability(probability, "the edge probability")
+    probability = checks.probability(probability, "the edge probability")
 
     def draw(rng: np.random.Generator) -> Graph:
         chosen = rng.choice(pairs, size=rng.binomial(pairs, probability), replace=False, shuffle=False)
@@ -176,7 +168,7 @@ def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, wei
     """Watts-Strogatz: some edges of a ring lattice lead to a random node instead.
 
     Every node is joined to the degree/2 nearest on each side; each edge moves its far end with probability `rewire`;
-    the whole is drawn anew until it is connected.
+    the graph is drawn again until it is connected.
 
     >>> len(small_world(10, degree=4).graph.edges)
     20
@@ -188,7 +180,7 @@ def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, wei
             f"A small world starts from a ring joined to degree/2 nodes on each side, so the degree must be even and "
             f"below the {n} nodes, not {degree}."
         )
-    rewire = arguments.probability(rewire, "the rewiring probability")
+    rewire = checks.probability(rewire, "the rewiring probability")
     graph = connected_draw(lambda rng: rewired_lattice(n, degree, rewire, rng), _generator(seed))
     if graph is None:
         raise InputError(
@@ -220,3 +212,92 @@ def _rectangle(name: str, n: int, rows: int | None) -> Ints:
 
 def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(whole_number(seed, "the seed"))
+
+
+FAMILIES: dict[str, Callable[..., Topology]] = {
+    "ring": ring,
+    "chain": chain,
+    "star": star,
+    "complete": complete,
+    "grid": grid,
+    "torus": torus,
+    "hypercube": hypercube,
+    "exponential": exponential,
+    "balanced-tree": balanced_tree,
+    "random-regular": random_regular,
+    "erdos-renyi": erdos_renyi,
+    "small-world": small_world,
+}
+SCHEDULES: dict[str, Callable[..., Topology]] = {
+    "one-peer-exponential": one_peer_exponential,
+    "random-matchings": random_matchings,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `get` knows, besides file:PATH and matrix:PATH.
+
+    >>> "ring" in names(), "one-peer-exponential" in names()
+    (True, True)
+    """
+    return (*FAMILIES, *SCHEDULES)
+
+
+def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis", seed: int = 0) -> Topology:
+    """The topology that `spec` describes, on n nodes.
+
+    `spec` is a name, with parameters after a colon: "ring", "random-regular:degree=4", "grid:rows=2",
+    "erdos-renyi:probability=0.3", "random-matchings:period=50,seed=3", "one-peer-exponential"; or a file:
+    "file:graph.txt" (edge list), "matrix:weights.csv" (your own W). `seed` serves the random ones unless the
+    parameters name another. A Topology is returned as it is. Files and topologies bring their own number of nodes:
+    n may be left out, and is checked otherwise.
+
+    >>> get("random-regular:degree=4", 16)
+    Topology('random-regular', n=16, degree=4, period=1)
+    """
+    weights = known_weights(weights)
+    if isinstance(spec, Topology):
+        return _of_size(spec, spec.name, n)
+    if not isinstance(spec, str):
+        raise InputError(f"A topology is given by its name or as a Topology, not as {type(spec).__name__}.")
+    given_name, rest = specs.split(spec)
+    name = specs.normalized(given_name)
+    if name == "file":
+        return _of_size(from_file(_path(name, rest), weights), spec, n)
+    if name == "matrix":
+        return _reweighted(_of_size(from_matrix_file(_path(name, rest)), spec, n), weights)
+    if name not in names():
+        raise unknown("topology", given_name, [*names(), "file:PATH", "matrix:PATH"])
+    if n is None:
+        raise InputError(f"Say how many nodes the topology '{name}' should have.")
+    build = FAMILIES.get(name) or SCHEDULES[name]
+    parameters = specs.parameters("topology", name, build, rest, given=("n", "weights"))
+    if "seed" in inspect.signature(build).parameters:
+        parameters.setdefault("seed", seed)
+    if name in FAMILIES:
+        return build(n, weights=weights, **parameters)
+    return _reweighted(build(n, **parameters), weights)
+
+
+def _path(name: str, path: str) -> str:
+    if not path:
+        raise InputError(f"Give the file after the colon, as in '{name}:PATH'.")
+    return path
+
+
+def _of_size(topology: Topology, name: str, n: int | None) -> Topology:
+    if n is not None and n != topology.n:
+        raise InputError(f"The topology '{name}' has {topology.n} nodes, but {n} were asked for; make them agree.")
+    return topology
+
+
+def _reweighted(topology: Topology, weights: str) -> Topology:
+    """A topology that brings its own weights takes no others, but can be made lazy."""
+    if weights == "lazy":
+        return topology.lazy()
+    if weights != "metropolis":
+        raise InputError(
+            f"The topology '{topology.name}' brings its own weights, so {weights} weights do not apply; "
+            f"leave the default, or use lazy."
+        )
+    return topology

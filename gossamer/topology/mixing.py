@@ -1,5 +1,6 @@
-"""The weights of one round: a sparse doubly stochastic matrix."""
+"""The weights of one round, a sparse doubly stochastic matrix, and how they are made from a graph."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Self
 
@@ -7,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gossamer._common.checks import node_count
-from gossamer.errors import InputError
-from gossamer.topology.csr import Floats, Ints, frozen, row_numbers, row_pointers
+from gossamer._common.specs import normalized
+from gossamer.errors import InputError, unknown
+from gossamer.topology.fastest import fastest_weights
+from gossamer.topology.graph import Floats, Graph, Ints, frozen, row_numbers, row_pointers
 
 TOLERANCE = 1e-12
 
@@ -51,7 +54,7 @@ class Mixing:
         if not len(rows) == len(columns) == len(entries):
             raise InputError("A mixing matrix needs one receiver, one sender and one value per entry.")
         if min(rows.min(), columns.min()) < 0 or max(rows.max(), columns.max()) >= n:
-            raise InputError(f"An entry of the mixing matrix lies outside of its {n} nodes, 0 to {n - 1}.")
+            raise InputError(f"An entry of the mixing matrix is outside of its {n} nodes, 0 to {n - 1}.")
         keys = rows * n + columns
         order = np.argsort(keys)
         keys = keys[order]
@@ -149,3 +152,80 @@ class Mixing:
 
     def __repr__(self) -> str:
         return f"Mixing(n={self.n}, degree={self.degree})"
+
+
+def metropolis(graph: Graph) -> Mixing:
+    """Metropolis-Hastings: W_ij = 1/(1 + max(deg_i, deg_j)) on edges, the rest stays with the node.
+
+    The node's own weight is summed as 1/(1 + deg_i) + sum_j (1/(1 + deg_i) - W_ij), whose terms are never negative,
+    so that on a regular graph every weight is exactly 1/(deg + 1).
+    """
+    i, j = graph.edges.T
+    share = 1 / (1 + graph.degrees)
+    edge = np.minimum(share[i], share[j])
+    own = share + np.bincount(i, share[i] - edge, graph.n) + np.bincount(j, share[j] - edge, graph.n)
+    return _symmetric(graph, edge, own)
+
+
+def uniform(graph: Graph) -> Mixing:
+    """W_ij = 1/(deg + 1) for the neighbours and the node itself: regular graphs only."""
+    if not graph.is_regular:
+        raise InputError(
+            f"Uniform weights need a regular graph, but the degrees here run from {graph.degrees.min()} to "
+            f"{graph.degrees.max()}; use weights='metropolis', which equals uniform weights on regular graphs."
+        )
+    return metropolis(graph)
+
+
+def lazy(graph: Graph) -> Mixing:
+    """(I + W)/2 of the Metropolis-Hastings weights W: no negative eigenvalue."""
+    return metropolis(graph).lazy()
+
+
+def fastest(graph: Graph) -> Mixing:
+    """FDLA: the symmetric weights, negative ones allowed, whose second largest |eigenvalue| is smallest."""
+    if not graph.is_connected:
+        raise InputError(
+            f"Fastest weights need a connected graph, but no path joins node 0 and node {graph.unreachable}."
+        )
+    i, j = graph.edges.T
+    edge = fastest_weights(graph)
+    own = np.ones(graph.n) - np.bincount(i, edge, graph.n) - np.bincount(j, edge, graph.n)
+    return _symmetric(graph, edge, own, allow_negative=True)
+
+
+WEIGHTS: dict[str, Callable[[Graph], Mixing]] = {
+    "metropolis": metropolis,
+    "uniform": uniform,
+    "lazy": lazy,
+    "fastest": fastest,
+}
+
+
+def weigh(graph: Graph, weights: str = "metropolis") -> Mixing:
+    """The mixing weights of that name on a graph.
+
+    >>> weigh(Graph(3, [(0, 1), (1, 2)])).values.round(2).tolist()
+    [0.67, 0.33, 0.33, 0.33, 0.33, 0.33, 0.67]
+    """
+    return WEIGHTS[known_weights(weights)](graph)
+
+
+def known_weights(name: str) -> str:
+    """The name of weights as `WEIGHTS` has it."""
+    if normalized(name) not in WEIGHTS:
+        raise unknown("kind of weights", str(name), WEIGHTS)
+    return normalized(name)
+
+
+def _symmetric(graph: Graph, edge: Floats, own: Floats, allow_negative: bool = False) -> Mixing:
+    """W with W_ij = W_ji = edge weight and W_ii = own."""
+    i, j = graph.edges.T
+    nodes = np.arange(graph.n)
+    return Mixing(
+        graph.n,
+        np.concatenate([i, j, nodes]),
+        np.concatenate([j, i, nodes]),
+        np.concatenate([edge, edge, own]),
+        allow_negative=allow_negative,
+    )

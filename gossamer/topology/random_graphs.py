@@ -1,11 +1,10 @@
-"""Draws of random graphs, before anyone asks whether they are connected."""
+"""Draws of random graphs, connected or not, and drawing until one is connected."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from gossamer.topology.csr import Ints
-from gossamer.topology.graph import Graph
+from gossamer.topology.graph import Graph, Ints
 
 ATTEMPTS = 200
 
@@ -23,7 +22,7 @@ def random_pairing(n: int, degree: int, rng: np.random.Generator) -> Graph:
     """A random regular graph, by the pairing of Steger and Wormald (1999).
 
     Every node offers `degree` ends; ends are paired at random, pairs that would make a loop or a double edge are put
-    back, and the draw starts afresh when no end finds a partner any more. Two special cases: a connected graph of
+    back, and the draw starts over when no end finds a partner any more. Two special cases: a connected graph of
     degree 2 is a ring in random order, and a dense graph is the complement of a sparse one.
     """
     if degree == 2:

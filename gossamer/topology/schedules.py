@@ -6,12 +6,10 @@ import numpy as np
 
 from gossamer._common.checks import node_count, whole_number
 from gossamer.errors import InputError
-from gossamer.topology.csr import Ints
-from gossamer.topology.graph import Graph
-from gossamer.topology.mixing import Mixing
+from gossamer.topology.graph import Graph, Ints
+from gossamer.topology.mixing import Mixing, weigh
 from gossamer.topology.random_graphs import ATTEMPTS
 from gossamer.topology.topology import Topology
-from gossamer.topology.weights import weigh
 
 
 def one_peer_exponential(n: int) -> Topology:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import InputError
-from gossamer.topology.families import on_graph
+from gossamer.errors import DiskError, InputError
 from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import Mixing
-from gossamer.topology.topology import Topology
+from gossamer.topology.topology import Topology, on_graph
 
 
 def from_edges(
@@ -147,6 +146,6 @@ def _read(path: str | Path, what: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"The {what} '{path}' cannot be read: {error.strerror or error}.") from error
+        raise DiskError(f"The {what} '{path}' cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"The {what} '{path}' is not a text file in UTF-8.") from error

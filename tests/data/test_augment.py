@@ -4,9 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gossamer.data.augment import Augmentation, Pipeline
-from gossamer.data.erasing import Erasing
-from gossamer.data.normalization import Normalization
+from gossamer.data import Augmentation, Erasing, Normalization, Pipeline
 from gossamer.errors import GossamerError
 
 

@@ -3,11 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.data import load, partition
-from gossamer.data.augment import Augmentation
-from gossamer.data.datasets import Dataset
-from gossamer.data.normalization import Normalization
-from gossamer.engine import gradient_dissimilarity, simulate
+from gossamer.data import Augmentation, Dataset, Normalization, partition
+from gossamer.engine import simulate
 from gossamer.errors import GossamerError
 
 
@@ -129,14 +126,3 @@ def test_from_tensors_refuses_what_cannot_be_trained_on(arguments: dict[str, obj
 def test_a_dataset_wants_int64_targets() -> None:
     with pytest.raises(GossamerError, match="training targets must be int64"):
         Dataset("d", X, Y.int(), X, Y, ("0", "1"))
-
-
-def test_a_split_measures_how_differently_its_nodes_pull_at_a_model() -> None:
-    digits = load("digits")
-    nodes = digits.split(partition.k_class(nodes=4, k=3, seed=0))
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    assert nodes.gradient_dissimilarity(model) == pytest.approx(gradient_dissimilarity(model, nodes), rel=1e-6)
-    doubled = Dataset.from_tensors(digits.train_inputs.repeat(2, 1, 1, 1), digits.train_targets.repeat(2))
-    count = len(digits.train_targets)
-    twins = doubled.split(partition.from_lists([range(count), range(count, 2 * count)]), holdout=0)
-    assert twins.gradient_dissimilarity(model) == pytest.approx(0, abs=1e-9)

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from gossamer.data.download import fetch, only_one_process, progress_bar
-from gossamer.errors import GossamerError
+from gossamer.errors import PeerError
 
 CONTENT = bytes(i * i % 251 for i in range(300_000))
 CHECKSUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -102,9 +102,7 @@ def test_a_later_call_continues_an_abandoned_download(server: Server, target: Pa
     # The second try starts over and gets less far than the first, so the first call gives up.
     server.break_after = [100_000, 90_000]
     server.ignore_range = True
-    with pytest.raises(
-        GossamerError, match=r"closed after 90,000 of 300,000 bytes.*90,000 bytes received so far are kept"
-    ):
+    with pytest.raises(PeerError, match=r"closed after 90,000 of 300,000 bytes.*90,000 bytes received so far are kept"):
         fetch([server.address], target, CHECKSUM, attempts=1, pause=0)
     assert not target.exists()
     assert part_of(target).read_bytes() == CONTENT[:90_000]
@@ -152,7 +150,7 @@ def test_a_part_of_something_else_is_thrown_away(server: Server, target: Path, s
 def test_the_wrong_content_never_reaches_the_target(server: Server, target: Path) -> None:
     server.content = b"not what was promised"
     target.write_bytes(b"what was there before")
-    with pytest.raises(GossamerError, match=r"Cannot download file.bin .*another checksum than the official one"):
+    with pytest.raises(PeerError, match=r"Cannot download file.bin .*another checksum than the official one"):
         fetch([server.address], target, CHECKSUM, attempts=2, pause=0)
     assert target.read_bytes() == b"what was there before"
     assert not part_of(target).exists()
@@ -180,9 +178,16 @@ def test_the_next_address_is_tried_when_one_fails(server: Server, target: Path) 
 
 def test_a_missing_page_is_named(server: Server, target: Path) -> None:
     gone = server.address.replace("file.bin", "gone")
-    with pytest.raises(GossamerError, match="gone: the server answered 404 Not Found"):
+    with pytest.raises(PeerError, match="gone: the server answered 404 Not Found"):
         fetch([gone], target, CHECKSUM, attempts=2, pause=0)
     assert len(server.ranges) == 2
+
+
+def test_a_failing_disk_is_no_matter_of_the_connection(server: Server, target: Path) -> None:
+    part_of(target).mkdir()
+    with pytest.raises(IsADirectoryError):
+        fetch([server.address], target, CHECKSUM)
+    assert len(server.ranges) == 1
 
 
 def test_a_download_survives_kill_9(server: Server, target: Path) -> None:

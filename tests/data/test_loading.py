@@ -1,3 +1,4 @@
+import errno
 import gzip
 import hashlib
 import io
@@ -11,12 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.data import loading, locate
-from gossamer.data.augment import Augmentation
-from gossamer.data.catalog import CATALOG, Entry
+from gossamer.data import Augmentation, Normalization, loading
+from gossamer.data.catalog import CATALOG, CatalogEntry
 from gossamer.data.loading import get, load, status, verify
-from gossamer.data.normalization import Normalization
-from gossamer.errors import GossamerError
+from gossamer.errors import DiskError, GossamerError, InputError
 
 Files = dict[str, bytes]
 
@@ -61,7 +60,7 @@ def archived(folder: Path, files: Files) -> Path:
     return folder
 
 
-def make_official(monkeypatch: pytest.MonkeyPatch, name: str, files: Files, **changes: object) -> Entry:
+def make_official(monkeypatch: pytest.MonkeyPatch, name: str, files: Files, **changes: object) -> CatalogEntry:
     """Let the catalog expect these hand-made files as the official ones."""
     contents = {file: f"md5:{hashlib.md5(data).hexdigest()}" for file, data in files.items()}
     entry = replace(CATALOG[name], contents=contents, **changes)
@@ -105,7 +104,7 @@ def test_files_are_found_directly_or_in_a_folder(
     home: Path, fashion: Files, write: Callable[[Path, Files], Path], folder: str
 ) -> None:
     write(home / "data" / folder, fashion)
-    assert len(load("fashion-mnist", home / "data").train_targets) == 6
+    assert len(load("Fashion_MNIST", home / "data").train_targets) == 6
 
 
 def test_places_are_searched_in_order(home: Path, fashion: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +128,7 @@ def test_places_are_searched_in_order(home: Path, fashion: Files, monkeypatch: p
 def test_the_cache_is_in_the_home_directory_by_default(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(home))
-    assert locate.cache_dir() == home / ".cache" / "gossamer"
+    assert loading.cache_dir() == home / ".cache" / "gossamer"
 
 
 def test_a_missing_dataset_says_what_to_do(home: Path) -> None:
@@ -177,7 +176,7 @@ def test_a_wrong_checksum_is_refused_and_can_be_accepted(home: Path, fashion: Fi
     with pytest.raises(GossamerError) as error:
         load("fashion-mnist", home / "data")
     message = str(error.value)
-    assert message.startswith(f"{home}/data/t10k-images-idx3-ubyte.gz has not the checksum of the official")
+    assert message.startswith(f"{home}/data/t10k-images-idx3-ubyte.gz does not have the checksum of the official")
     assert f"`gossamer data get fashion-mnist --data-dir {home}/data`" in message
     assert "verify=False" in message
     accepted = load("fashion-mnist", home / "data", verify=False)
@@ -197,7 +196,7 @@ def test_the_environment_accepts_a_wrong_checksum_where_the_program_does_not_say
     monkeypatch.setenv("GOSSAMER_VERIFY", "0")
     assert len(load("fashion-mnist", folder).train_targets) == 6
     for check in (lambda: load("fashion-mnist", folder, verify=True), lambda: verify("fashion-mnist", folder)):
-        with pytest.raises(GossamerError, match="has not the checksum"):
+        with pytest.raises(GossamerError, match="does not have the checksum"):
             check()
     monkeypatch.setenv("GOSSAMER_VERIFY", "no")
     with pytest.raises(GossamerError, match=r"GOSSAMER_VERIFY is 0 .* or 1 .*, not 'no'"):
@@ -207,7 +206,7 @@ def test_the_environment_accepts_a_wrong_checksum_where_the_program_does_not_say
 def test_a_damaged_copy_is_not_silently_replaced_by_another(home: Path, fashion: Files) -> None:
     gzipped(home / "data", mnist_like(1))
     gzipped(home / "cache" / "gossamer", fashion)
-    with pytest.raises(GossamerError, match="has not the checksum"):
+    with pytest.raises(GossamerError, match="does not have the checksum"):
         load("fashion-mnist", home / "data")
 
 
@@ -227,8 +226,21 @@ def test_images_of_another_size_are_refused_even_unverified(home: Path) -> None:
 def test_a_damaged_gzip_file_is_named(home: Path, fashion: Files, damage: Callable[[bytes], bytes]) -> None:
     path = gzipped(home / "data", fashion) / "train-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(GossamerError, match=r"train-images-idx3-ubyte.gz cannot be read"):
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte.gz cannot be read"):
         load("fashion-mnist", home / "data", verify=False)
+
+
+def test_a_file_that_the_disk_refuses_is_no_damaged_file(
+    home: Path, fashion: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = plain(home / "data", fashion)
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(DiskError, match=r"train-images-idx3-ubyte cannot be read: Permission denied"):
+        load("fashion-mnist", folder)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +272,7 @@ def test_a_batch_inside_the_archive_is_checked(home: Path, monkeypatch: pytest.M
     files = cifar_like(0)
     make_official(monkeypatch, "cifar-10", files)
     archived(home / "data", files | {"data_batch_3.bin": cifar_like(1)["data_batch_3.bin"]})
-    with pytest.raises(GossamerError, match=r"cifar-10-binary.tar.gz \(data_batch_3.bin\) has not the checksum"):
+    with pytest.raises(GossamerError, match=r"cifar-10-binary.tar.gz \(data_batch_3.bin\) does not have the checksum"):
         load("cifar-10", home / "data")
 
 
@@ -292,16 +304,14 @@ def test_verify_returns_the_files(home: Path, fashion: Files) -> None:
 class Web:
     """Stands in for the network: hands out files by address and counts what it was asked for."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, entry: Entry, files: Files) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, entry: CatalogEntry, files: Files) -> None:
         self.files = {f"{name}.gz": gzip.compress(data) for name, data in files.items()}
         self.asked: list[str] = []
-        published = tuple(
-            replace(file, checksum=f"md5:{hashlib.md5(self.files[file.name]).hexdigest()}") for file in entry.published
-        )
+        published = {name: (f"md5:{hashlib.md5(data).hexdigest()}", len(data)) for name, data in self.files.items()}
         monkeypatch.setitem(CATALOG, entry.name, replace(entry, published=published))
         monkeypatch.setattr(loading, "fetch", self.fetch)
 
-    def fetch(self, addresses: tuple[str, ...], target: Path, checksum: str, on_progress: object) -> Path:
+    def fetch(self, addresses: list[str], target: Path, checksum: str, on_progress: object) -> Path:
         assert all(address.endswith(f"/{target.name}") for address in addresses)
         assert on_progress is not None
         self.asked.append(target.name)
@@ -337,13 +347,15 @@ def test_get_continues_with_the_files_that_are_missing(home: Path, web: Web) -> 
 
 @pytest.mark.parametrize("write", [plain, gzipped])
 @pytest.mark.parametrize("folder", [".", "fashion-mnist"])
-def test_get_mends_a_damaged_dataset(home: Path, web: Web, write: Callable[[Path, Files], Path], folder: str) -> None:
+def test_get_replaces_a_damaged_dataset(
+    home: Path, web: Web, write: Callable[[Path, Files], Path], folder: str
+) -> None:
     write(home / "data" / folder, mnist_like(9))
     get("fashion-mnist", home / "data")
     assert verify("fashion-mnist", home / "data").folder == home / "data" / "fashion-mnist"
 
 
-def test_get_mends_a_damaged_copy_of_the_systems(home: Path, web: Web) -> None:
+def test_get_replaces_a_damaged_copy_of_the_systems(home: Path, web: Web) -> None:
     plain(home / "system", mnist_like(9))
     with pytest.raises(GossamerError, match="run `gossamer data get fashion-mnist`"):
         load("fashion-mnist")
@@ -359,7 +371,7 @@ def test_load_downloads_when_asked_to(home: Path, web: Web) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(home: Path) -> None:
     (home / "file").write_text("in the way")
-    with pytest.raises(GossamerError, match=f"Cannot write mnist into {home}/file/mnist"):
+    with pytest.raises(DiskError, match=f"Cannot write mnist into {home}/file/mnist"):
         get("mnist", home / "file")
 
 
@@ -374,20 +386,21 @@ def test_broken_digits_ask_for_a_new_installation(home: Path, monkeypatch: pytes
         load("digits")
     plain(home / "package", {"images-idx3-ubyte": b"", "labels-idx1-ubyte": b""})
     for use in (load, get, verify):
-        with pytest.raises(GossamerError, match="install gossamer again to have the official one"):
+        with pytest.raises(GossamerError, match="install gossamer again to get the official one"):
             use("digits")
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=lambda entry: entry.name)
-def test_the_catalog_is_consistent(entry: Entry) -> None:
+def test_the_catalog_is_consistent(entry: CatalogEntry) -> None:
+    assert CATALOG[entry.name].title == entry.title
     digits = {"md5": 32, "sha256": 64}
-    for checksum in [*entry.contents.values(), *(file.checksum for file in entry.published)]:
+    for checksum in [*entry.contents.values(), *(checksum for checksum, _ in entry.published.values())]:
         algorithm, _, value = checksum.partition(":")
         assert len(value) == digits[algorithm]
         assert int(value, 16) >= 0
     assert len(entry.classes) == len(set(entry.classes)) == 10
     if entry.packaged is None:
         assert entry.folders[0] == entry.name
-        names = {file.name.removesuffix(".gz") for file in entry.published}
-        assert names == set(entry.contents) or [file.name for file in entry.published] == [entry.archive]
-        assert all(address.startswith("http") for file in entry.published for address in file.addresses)
+        names = {file.removesuffix(".gz") for file in entry.published}
+        assert names == set(entry.contents) or list(entry.published) == [entry.archive]
+        assert all(address.startswith("http") and address.endswith("/") for address in entry.addresses)

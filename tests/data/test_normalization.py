@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from gossamer.data.normalization import Normalization
+from gossamer.data import Normalization
 from gossamer.errors import GossamerError
 
 PIXELS = torch.arange(48, dtype=torch.uint8).mul(5).view(2, 3, 2, 4)

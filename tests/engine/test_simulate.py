@@ -8,7 +8,7 @@ from torch import nn
 
 from gossamer import MomentumTracking, data, models, simulate, topology
 from gossamer.data import Dataset
-from gossamer.engine import Cosine, DivergenceError, gradient_dissimilarity
+from gossamer.engine import Cosine, DivergenceError
 from gossamer.engine.node_models import draws_in_forward
 from gossamer.errors import GossamerError
 from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
@@ -367,21 +367,6 @@ def with_hooked_weight() -> nn.Module:
 def test_bad_input_gets_a_sentence(changes, sentence):
     with pytest.raises(GossamerError, match=sentence):
         run_digits(**changes)
-
-
-def test_gradient_dissimilarity_by_hand():
-    nodes = digit_nodes()
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    gradients = []
-    for own in nodes.partition.indices:
-        model.zero_grad()
-        output = model(nodes.pipeline.batch(nodes.dataset.train_inputs, own))
-        nn.functional.cross_entropy(output, nodes.dataset.train_targets[own]).backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
-    stacked = torch.stack(gradients)
-    expected = (stacked - stacked.mean(0)).square().sum(1).mean()
-    assert gradient_dissimilarity(model, nodes) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_heterogeneous_data_favour_momentum_tracking():

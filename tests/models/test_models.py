@@ -42,6 +42,7 @@ def resnet_by_hand():
     return total + linear(512, 10)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize(
     ("model", "shape", "parameters"),
     [
@@ -53,11 +54,10 @@ def resnet_by_hand():
     ],
 )
 def test_parameters_and_output(model, shape, parameters):
-    with torch.device("meta"):
-        made = model(shape=shape, classes=10)
-        assert made(torch.rand(3, *shape)).shape == (3, 10)
+    made = model(shape=shape, classes=10)
+    assert made(torch.rand(3, *shape)).shape == (3, 10)
     assert count(made) == parameters
-    assert str(f"{parameters:,}") in model.__doc__
+    assert f"{parameters:,}" in model.__doc__
 
 
 def test_the_hand_counts():
@@ -67,8 +67,7 @@ def test_the_hand_counts():
 
 @pytest.mark.parametrize("name", models.names())
 def test_group_normalization_only_and_no_state_but_parameters(name):
-    with torch.device("meta"):
-        made = models.get(name)((3, 32, 32), 10)
+    made = models.get(name.upper())((3, 32, 32), 10)
     assert not list(made.buffers())
     norms = [module for module in made.modules() if isinstance(module, nn.GroupNorm)]
     groups = {
@@ -87,8 +86,7 @@ def test_lenet_layer_by_layer():
 
 
 def test_vgg_normalizes_before_relu():
-    with torch.device("meta"):
-        layers = list(VGG11((3, 32, 32), 10))
+    layers = list(VGG11((3, 32, 32), 10))
     after_conv = [layers[i + 1 : i + 3] for i, layer in enumerate(layers) if isinstance(layer, nn.Conv2d)]
     assert all(isinstance(norm, nn.GroupNorm) and isinstance(relu, nn.ReLU) for norm, relu in after_conv)
     assert sum(isinstance(layer, nn.MaxPool2d) for layer in layers) == 5
@@ -99,9 +97,7 @@ def test_resnet_shapes_and_gradients():
     model = ResNet34((3, 8, 8), 5)
     model(torch.rand(1, 3, 8, 8)).sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
-    with torch.device("meta"):
-        stages = nn.Sequential(*list(ResNet34((3, 32, 32), 5))[:-3])
-        assert stages(torch.rand(2, 3, 32, 32)).shape == (2, 512, 4, 4)
+    assert nn.Sequential(*list(model)[:-3])(torch.rand(2, 3, 32, 32)).shape == (2, 512, 4, 4)
 
 
 @pytest.mark.parametrize("model", [LeNet, SmallCNN])
@@ -119,11 +115,11 @@ def test_initialization_is_pytorchs_default(model):
         assert torch.equal(layer.bias, fresh.bias)
 
 
+@torch.no_grad()
 def test_other_shapes():
-    with torch.device("meta"):
-        assert LeNet((3, 20, 30), 7)(torch.rand(2, 3, 20, 30)).shape == (2, 7)
-        assert SmallCNN((3, 9, 6), 7)(torch.rand(2, 3, 9, 6)).shape == (2, 7)
-        assert VGG11((1, 64, 70), 7)(torch.rand(2, 1, 64, 70)).shape == (2, 7)
+    assert LeNet((3, 20, 30), 7)(torch.rand(2, 3, 20, 30)).shape == (2, 7)
+    assert SmallCNN((3, 9, 6), 7)(torch.rand(2, 3, 9, 6)).shape == (2, 7)
+    assert VGG11((1, 64, 70), 7)(torch.rand(2, 1, 64, 70)).shape == (2, 7)
 
 
 @pytest.mark.parametrize(

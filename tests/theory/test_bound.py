@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gossamer import GossamerError, topology
 from gossamer.problems import Quadratic
-from gossamer.theory import Bound, Setting, bound, largest_step, rounds_needed
+from gossamer.theory import Bound, ProblemConstants, bound, largest_step, rounds_needed
 
-SETTING = Setting(nodes=8, p=0.5, smoothness=2.0, gap=3.0, sigma2=4.0)
+CONSTANTS = ProblemConstants(nodes=8, p=0.5, smoothness=2.0, gap=3.0, sigma2=4.0)
 
 
 def test_largest_step_by_hand():
@@ -27,7 +27,7 @@ def test_on_the_papers_synthetic_problem_the_largest_step_is_tiny():
 
 def test_the_terms_by_hand():
     lr = 1e-5
-    got = bound(SETTING, rounds=99, lr=lr, beta=0.5)
+    got = bound(CONSTANTS, rounds=99, lr=lr, beta=0.5)
     assert got.start == pytest.approx(4 * 0.5 * 3 / (lr * 100))
     assert got.noise == pytest.approx(2 * 2 * 4 * lr / (8 * 0.5))
     t = 2 * 0.25 * 0.5 / 0.75 + 4
@@ -37,16 +37,16 @@ def test_the_terms_by_hand():
 
 
 def test_without_noise_only_the_start_remains():
-    quiet = bound(replace(SETTING, sigma2=0.0), rounds=9, lr=1e-5, beta=0.5)
+    quiet = bound(replace(CONSTANTS, sigma2=0.0), rounds=9, lr=1e-5, beta=0.5)
     assert quiet == Bound(start=quiet.start, noise=0.0, disagreement=0.0)
     assert quiet.start == pytest.approx(4 * 0.5 * 3 / 1e-4)
 
 
 def test_a_step_size_beyond_the_proof_is_refused():
-    limit = largest_step(SETTING.p, 0.5, SETTING.smoothness)
-    bound(SETTING, rounds=1, lr=limit, beta=0.5)
+    limit = largest_step(CONSTANTS.p, 0.5, CONSTANTS.smoothness)
+    bound(CONSTANTS, rounds=1, lr=limit, beta=0.5)
     with pytest.raises(GossamerError, match="proven for step sizes up to"):
-        bound(SETTING, rounds=1, lr=limit * 1.0001, beta=0.5)
+        bound(CONSTANTS, rounds=1, lr=limit * 1.0001, beta=0.5)
 
 
 @settings(max_examples=50, deadline=None)
@@ -70,24 +70,24 @@ def test_the_largest_step_satisfies_every_condition_of_the_proof(p, beta, smooth
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("target", [0.1, 7.3])
 def test_rounds_needed_is_the_smallest_number(sigma2, beta, target):
-    setting = replace(SETTING, sigma2=sigma2)
-    lr = largest_step(setting.p, beta, setting.smoothness)
-    rounds = rounds_needed(target, setting, beta=beta)
-    assert bound(setting, rounds=rounds, lr=lr, beta=beta).total <= target * (1 + 1e-9)
-    assert bound(setting, rounds=rounds - 1, lr=lr, beta=beta).total > target * (1 - 1e-9)
-    assert rounds_needed(target, setting, beta=beta, lr=lr / 2) > rounds
+    constants = replace(CONSTANTS, sigma2=sigma2)
+    lr = largest_step(constants.p, beta, constants.smoothness)
+    rounds = rounds_needed(target, constants, beta=beta)
+    assert bound(constants, rounds=rounds, lr=lr, beta=beta).total <= target * (1 + 1e-9)
+    assert bound(constants, rounds=rounds - 1, lr=lr, beta=beta).total > target * (1 - 1e-9)
+    assert rounds_needed(target, constants, beta=beta, lr=lr / 2) > rounds
 
 
 def test_an_easy_target_needs_one_round():
-    assert rounds_needed(1e9, SETTING, beta=0.5) == 1
+    assert rounds_needed(1e9, CONSTANTS, beta=0.5) == 1
 
 
 def test_a_target_below_the_noise_is_refused_and_a_smaller_step_reaches_it():
-    noisy = bound(SETTING, rounds=1, lr=largest_step(SETTING.p, 0.0, SETTING.smoothness), beta=0.0)
+    noisy = bound(CONSTANTS, rounds=1, lr=largest_step(CONSTANTS.p, 0.0, CONSTANTS.smoothness), beta=0.0)
     target = (noisy.noise + noisy.disagreement) / 2
     with pytest.raises(GossamerError, match="the noise alone"):
-        rounds_needed(target, SETTING, beta=0.0)
-    assert rounds_needed(target, SETTING, beta=0.0, lr=1e-6) > 1
+        rounds_needed(target, CONSTANTS, beta=0.0)
+    assert rounds_needed(target, CONSTANTS, beta=0.0, lr=1e-6) > 1
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_target_below_the_noise_is_refused_and_a_smaller_step_reaches_it():
         (lambda: largest_step(0.0, 0.5, 1.0), "mixing constant"),
         (lambda: largest_step(0.5, 1.0, 1.0), "0 <= beta < 1"),
         (lambda: largest_step(0.5, 0.5, -1.0), "smoothness"),
-        (lambda: bound(SETTING, rounds=0, lr=1e-6, beta=0.5), "one round"),
-        (lambda: bound(SETTING, rounds=1, lr=0.0, beta=0.5), "step size is 0"),
-        (lambda: bound(SETTING, rounds=1, lr=math.nan, beta=0.5), "step size is nan"),
+        (lambda: bound(CONSTANTS, rounds=0, lr=1e-6, beta=0.5), "one round"),
+        (lambda: bound(CONSTANTS, rounds=1, lr=0.0, beta=0.5), "step size is 0"),
+        (lambda: bound(CONSTANTS, rounds=1, lr=math.nan, beta=0.5), "step size is nan"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, words):

@@ -2,10 +2,36 @@
 
 import pytest
 import torch
+from torch import nn
 
 from gossamer import GossamerError
+from gossamer.data import Dataset, load, partition
 from gossamer.problems import Logistic, NonconvexCosine, Quadratic
-from gossamer.theory import heterogeneity, noise
+from gossamer.theory import gradient_dissimilarity, heterogeneity, noise
+
+
+def test_gradient_dissimilarity_by_hand():
+    nodes = load("digits").split(partition.k_class(nodes=2, k=5, seed=0))  # more than one batch on every node
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+    gradients = []
+    for own in nodes.partition.indices:
+        output = model.eval()(nodes.pipeline.batch(nodes.dataset.train_inputs, own))
+        loss = nn.functional.cross_entropy(output, nodes.dataset.train_targets[own])
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, model.parameters())]))
+    stacked = torch.stack(gradients)
+    expected = (stacked - stacked.mean(0)).square().sum(1).mean()
+    assert gradient_dissimilarity(model.train(), nodes) == pytest.approx(float(expected), rel=1e-4)
+    assert model.training
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_nodes_with_the_same_data_do_not_differ():
+    digits = load("digits")
+    doubled = Dataset.from_tensors(digits.train_inputs.repeat(2, 1, 1, 1), digits.train_targets.repeat(2))
+    count = len(digits.train_targets)
+    twins = doubled.split(partition.from_lists([range(count), range(count, 2 * count)]), holdout=0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    assert gradient_dissimilarity(model, twins) == pytest.approx(0, abs=1e-9)
 
 
 def test_heterogeneity_by_hand():

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer import GossamerError, topology
-from gossamer.theory import Rate, Setting, rates
+from gossamer.theory import ProblemConstants, Rate, rates
 
-SETTING = Setting(nodes=8, p=0.25, smoothness=2.0, gap=3.0, sigma2=4.0)
+CONSTANTS = ProblemConstants(nodes=8, p=0.25, smoothness=2.0, gap=3.0, sigma2=4.0)
 
 
 def test_total_is_the_sum_of_the_terms():
@@ -19,7 +19,7 @@ def test_total_is_the_sum_of_the_terms():
 
 
 def test_momentum_tracking_by_hand():
-    rate = rates.momentum_tracking(SETTING, rounds=100, beta=0.5)
+    rate = rates.momentum_tracking(CONSTANTS, rounds=100, beta=0.5)
     assert rate.noise == pytest.approx(math.sqrt(3 * 4 * 2 / 800))
     # r0^2 s^2 L^2/(p^4 R^2 (1-b)) (1 + p b^2/(1-b)) = 9*4*4 * 256 / 10^4 * 2 * 1.125
     assert rate.disagreement == pytest.approx((144 * 256 / 1e4 * 2 * 1.125) ** (1 / 3))
@@ -28,15 +28,15 @@ def test_momentum_tracking_by_hand():
 
 
 def test_gradient_tracking_is_the_corollary():
-    rate = rates.gradient_tracking(SETTING, rounds=100)
-    assert rate == rates.momentum_tracking(SETTING, rounds=100, beta=0.0)
+    rate = rates.gradient_tracking(CONSTANTS, rounds=100)
+    assert rate == rates.momentum_tracking(CONSTANTS, rounds=100, beta=0.0)
     assert rate.disagreement == pytest.approx((3 * 2 * 2 / (0.0625 * 100)) ** (2 / 3))
     assert rate.start == pytest.approx(2 * 3 / (0.0625 * 100))
 
 
 def test_gradient_tracking_from_zero_by_hand():
-    rate = rates.gradient_tracking_from_zero(SETTING, 1000, smallest_eigenvalue=-0.5, initial_heterogeneity=5.0)
-    assert rate.noise == rates.gradient_tracking(SETTING, 1000).noise
+    rate = rates.gradient_tracking_from_zero(CONSTANTS, 1000, smallest_eigenvalue=-0.5, initial_heterogeneity=5.0)
+    assert rate.noise == rates.gradient_tracking(CONSTANTS, 1000).noise
     assert rate.disagreement == pytest.approx((3 * 2 * 2 / ((0.5 * 0.75 + 0.25 * math.sqrt(8)) * 1000)) ** (2 / 3))
     assert rate.start == pytest.approx(2 * (3 + 2 * 5) / (0.25 * 0.75 * 1000))
 
@@ -44,7 +44,7 @@ def test_gradient_tracking_from_zero_by_hand():
 def test_a_positive_smallest_eigenvalue_counts_as_zero():
     def start(smallest):
         return rates.gradient_tracking_from_zero(
-            SETTING, 1000, smallest_eigenvalue=smallest, initial_heterogeneity=0.0
+            CONSTANTS, 1000, smallest_eigenvalue=smallest, initial_heterogeneity=0.0
         ).start
 
     assert start(0.3) == start(0.0) < start(-0.3)
@@ -52,40 +52,40 @@ def test_a_positive_smallest_eigenvalue_counts_as_zero():
 
 def test_the_rate_from_zero_is_silent_about_the_beginning():
     least = 2 / 0.25 * math.log(200 * (1 + math.log(4)))
-    rates.gradient_tracking_from_zero(SETTING, least + 1, smallest_eigenvalue=0.0, initial_heterogeneity=0.0)
+    rates.gradient_tracking_from_zero(CONSTANTS, least + 1, smallest_eigenvalue=0.0, initial_heterogeneity=0.0)
     with pytest.raises(GossamerError, match=f"more than {least:.1f} rounds"):
-        rates.gradient_tracking_from_zero(SETTING, least, smallest_eigenvalue=0.0, initial_heterogeneity=0.0)
+        rates.gradient_tracking_from_zero(CONSTANTS, least, smallest_eigenvalue=0.0, initial_heterogeneity=0.0)
 
 
 @pytest.mark.parametrize("graph", [topology.ring(8), topology.hypercube(16), topology.star(9)], ids=lambda t: t.name)
 def test_the_rate_from_zero_is_tighter_without_initial_heterogeneity(graph):
-    setting = Setting(nodes=graph.n, p=graph.p, smoothness=1.0, gap=1.0, sigma2=1.0)
+    constants = ProblemConstants(nodes=graph.n, p=graph.p, smoothness=1.0, gap=1.0, sigma2=1.0)
     tight = rates.gradient_tracking_from_zero(
-        setting, 1e5, smallest_eigenvalue=graph.smallest_eigenvalue, initial_heterogeneity=0.0
+        constants, 1e5, smallest_eigenvalue=graph.smallest_eigenvalue, initial_heterogeneity=0.0
     )
-    loose = rates.gradient_tracking(setting, 1e5)
+    loose = rates.gradient_tracking(constants, 1e5)
     assert tight.disagreement <= loose.disagreement
     assert tight.start <= loose.start * (1 + 1e-12)
 
 
 def test_qg_dsgdm_by_hand():
-    rate = rates.qg_dsgdm(SETTING, 100, zeta2=5.0, beta=0.01)
-    assert rate.noise == rates.gradient_tracking(SETTING, 100).noise
+    rate = rates.qg_dsgdm(CONSTANTS, 100, zeta2=5.0, beta=0.01)
+    assert rate.noise == rates.gradient_tracking(CONSTANTS, 100).noise
     assert rate.disagreement == pytest.approx((9 * 4 * 9 / (0.0625 * 1e4)) ** (1 / 3))
     assert rate.start == pytest.approx(0.06 * (4 + 1 / 0.99 + 0.01 / 0.99**3))
 
 
 def test_qg_dsgdm_holds_only_for_a_small_beta():
     limit = 0.25 / 21.25
-    rates.qg_dsgdm(SETTING, 100, zeta2=0.0, beta=limit)
+    rates.qg_dsgdm(CONSTANTS, 100, zeta2=0.0, beta=limit)
     with pytest.raises(GossamerError, match=r"beta <= p/\(21 \+ p\) = 0.01176, but beta is 0.9"):
-        rates.qg_dsgdm(SETTING, 100, zeta2=0.0, beta=0.9)
+        rates.qg_dsgdm(CONSTANTS, 100, zeta2=0.0, beta=0.9)
 
 
 def test_heterogeneity_enters_qg_dsgdm_and_nothing_of_the_tracking_methods():
-    for function in (rates.momentum_tracking, rates.gradient_tracking, Setting):
+    for function in (rates.momentum_tracking, rates.gradient_tracking, ProblemConstants):
         assert not any("zeta" in name or "hetero" in name for name in inspect.signature(function).parameters)
-    totals = [rates.qg_dsgdm(SETTING, 100, zeta2=z, beta=0.01).total for z in (0.0, 25.0, 50.0)]
+    totals = [rates.qg_dsgdm(CONSTANTS, 100, zeta2=z, beta=0.01).total for z in (0.0, 25.0, 50.0)]
     assert totals[0] < totals[1] < totals[2]
 
 
@@ -98,33 +98,33 @@ def test_heterogeneity_enters_qg_dsgdm_and_nothing_of_the_tracking_methods():
     more=st.floats(1.01, 10),
 )
 def test_how_momentum_tracking_scales(p, beta, rounds, sigma2, more):
-    setting = replace(SETTING, p=p, sigma2=sigma2)
-    rate = rates.momentum_tracking(setting, rounds, beta)
-    later = rates.momentum_tracking(setting, rounds * more, beta)
+    constants = replace(CONSTANTS, p=p, sigma2=sigma2)
+    rate = rates.momentum_tracking(constants, rounds, beta)
+    later = rates.momentum_tracking(constants, rounds * more, beta)
     assert later.noise == pytest.approx(rate.noise * more**-0.5)
     assert later.disagreement == pytest.approx(rate.disagreement * more ** (-2 / 3))
     assert later.start == pytest.approx(rate.start / more)
-    assert rates.momentum_tracking(replace(setting, nodes=32), rounds, beta).noise == pytest.approx(rate.noise / 2)
-    assert rate.total >= rates.gradient_tracking(setting, rounds).total
-    quiet = rates.momentum_tracking(replace(setting, sigma2=0.0), rounds, beta)
+    assert rates.momentum_tracking(replace(constants, nodes=32), rounds, beta).noise == pytest.approx(rate.noise / 2)
+    assert rate.total >= rates.gradient_tracking(constants, rounds).total
+    quiet = rates.momentum_tracking(replace(constants, sigma2=0.0), rounds, beta)
     assert quiet == Rate(0.0, 0.0, rate.start)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: rates.momentum_tracking(SETTING, 100, beta=1.0), "0 <= beta < 1"),
-        (lambda: rates.momentum_tracking(SETTING, 0.5, beta=0.9), "from one round on"),
-        (lambda: rates.qg_dsgdm(SETTING, 100, zeta2=-1.0, beta=0.0), "zeta2 is a variance"),
+        (lambda: rates.momentum_tracking(CONSTANTS, 100, beta=1.0), "0 <= beta < 1"),
+        (lambda: rates.momentum_tracking(CONSTANTS, 0.5, beta=0.9), "from one round on"),
+        (lambda: rates.qg_dsgdm(CONSTANTS, 100, zeta2=-1.0, beta=0.0), "zeta2 is a variance"),
         (
             lambda: rates.gradient_tracking_from_zero(
-                SETTING, 1e4, smallest_eigenvalue=-1.0, initial_heterogeneity=0.0
+                CONSTANTS, 1e4, smallest_eigenvalue=-1.0, initial_heterogeneity=0.0
             ),
             "lazy",
         ),
         (
             lambda: rates.gradient_tracking_from_zero(
-                SETTING, 1e4, smallest_eigenvalue=0.0, initial_heterogeneity=-1.0
+                CONSTANTS, 1e4, smallest_eigenvalue=0.0, initial_heterogeneity=-1.0
             ),
             "initial_heterogeneity is a variance",
         ),

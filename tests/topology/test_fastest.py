@@ -19,8 +19,7 @@ from gossamer.topology import (
     small_world,
     star,
 )
-from gossamer.topology.fastest import best_constant, central_path
-from gossamer.topology.symmetry import edge_classes
+from gossamer.topology.fastest import best_constant, central_path, edge_classes
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.errors import GossamerError
-from gossamer.topology import Mixing, ring
+from gossamer.topology import Graph, Mixing, chain, complete, erdos_renyi, hypercube, ring, star, weigh
 
 THIRDS = np.full((3, 3), 1 / 3)
 CYCLE = np.array([[0.5, 0, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5]])  # node i receives from i - 1
@@ -19,6 +19,7 @@ def doubly_stochastic(draw):
     return sum(share * np.eye(n)[order] for share, order in zip(shares / shares.sum(), permutations, strict=True))
 
 
+@settings(deadline=None)
 @given(doubly_stochastic())
 def test_sparse_storage_says_what_the_dense_matrix_says(matrix):
     mixing = Mixing.from_dense(matrix)
@@ -115,3 +116,48 @@ def test_a_large_ring_is_mixed_without_a_dense_matrix(monkeypatch):
     assert mixed[0] == pytest.approx((0 + 1 + 9_999) / 3)
     assert len(large.at(0).values) == 30_000
     assert large.p == pytest.approx(1 - ((1 + 2 * np.cos(2 * np.pi / 10_000)) / 3) ** 2, rel=1e-7)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 25), st.integers(0, 5))
+def test_metropolis_is_the_formula(n, seed):
+    graph = erdos_renyi(n, 0.5, seed).graph
+    matrix = weigh(graph).dense()
+    degrees = graph.degrees
+    for i in range(n):
+        for j in range(n):
+            if j in graph.neighbours(i):
+                assert matrix[i, j] == 1 / (1 + max(degrees[i], degrees[j]))
+            elif i != j:
+                assert matrix[i, j] == 0
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-14)
+    np.testing.assert_array_equal(matrix, matrix.T)
+
+
+@pytest.mark.parametrize("build", [ring, complete, hypercube])
+def test_regular_graphs_get_exactly_equal_weights(build):
+    topology = build(16)
+    assert set(topology.at(0).values.tolist()) == {1 / (topology.degree + 1)}
+    assert build(16, weights="uniform").fingerprint == topology.fingerprint
+
+
+def test_lazy_is_half_way():
+    half = (np.eye(5) + star(5).at(0).dense()) / 2
+    np.testing.assert_allclose(star(5, weights="lazy").at(0).dense(), half, atol=1e-16)
+    assert star(5, weights="lazy").fingerprint == star(5).lazy().fingerprint
+    assert star(5, weights="lazy").name == star(5).lazy().name == "lazy star"
+
+
+def test_uniform_needs_a_regular_graph():
+    with pytest.raises(GossamerError, match=r"degrees here run from 1 to 2; use weights='metropolis'"):
+        chain(4, weights="uniform")
+
+
+def test_unknown_weights_suggest_the_nearest():
+    with pytest.raises(GossamerError, match="no kind of weights 'metropolitan'; did you mean 'metropolis'"):
+        ring(4, weights="metropolitan")
+
+
+def test_fastest_needs_a_connected_graph():
+    with pytest.raises(GossamerError, match="no path joins node 0 and node 2"):
+        weigh(Graph(3, [(0, 1)]), "fastest")

@@ -20,6 +20,7 @@ def test_one_peer_exponential_averages_exactly(n):
     assert topology.spectral_gap == 1
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(2, 40), st.integers(0, 20))
 def test_one_peer_exponential_sends_to_the_right_peer(n, round):
     topology = one_peer_exponential(n)
@@ -33,7 +34,7 @@ def test_one_peer_exponential_sends_to_the_right_peer(n, round):
     assert 0 < topology.p <= 1
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 20), st.integers(0, 20))
 def test_random_matchings(n, seed):
     topology = random_matchings(n, period=30, seed=seed)

@@ -1,13 +1,14 @@
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.errors import GossamerError
+from gossamer.errors import DiskError, GossamerError
 from gossamer.topology import chain, from_edges, from_file, from_matrix, from_matrix_file, from_networkx, ring, star
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 20), st.integers(0, 100))
 def test_networkx_round_trip(n, seed):
     source = nx.random_labeled_tree(n, seed=seed)
@@ -119,7 +120,7 @@ def test_bad_files(tmp_path, read, text, sentence):
 
 @pytest.mark.parametrize("read", [from_file, from_matrix_file])
 def test_unreadable_files(tmp_path, read):
-    with pytest.raises(GossamerError, match="cannot be read: No such file"):
+    with pytest.raises(DiskError, match="cannot be read: No such file"):
         read(tmp_path / "missing")
-    with pytest.raises(GossamerError, match="cannot be read: Is a directory"):
+    with pytest.raises(DiskError, match="cannot be read: Is a directory"):
         read(tmp_path)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gossamer.data import NodeData
-from gossamer.data.augment import Pipeline
+from gossamer.data import NodeData, Pipeline
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Scores
 from gossamer.engine.node_models import NodeModels

@@ -1,4 +1,4 @@
-"""The numbers that every convergence bound of the paper is made of."""
+"""The numbers that every convergence bound of the paper depends on, and their checks."""
 
 import math
 from dataclasses import dataclass
@@ -9,11 +9,12 @@ from gossamer.topology import Topology
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A problem on a network, as the theory sees it. No zeta^2 is here: the tracking methods do not depend on it.
+class ProblemConstants:
+    """What the theory needs to know of a problem on a network. There is no zeta^2: tracking does not depend on it.
 
-    >>> Setting(nodes=8, p=0.75, smoothness=1.0, gap=2.0, sigma2=0.0)
-    Setting(nodes=8, p=0.75, smoothness=1.0, gap=2.0, sigma2=0.0)
+    >>> from gossamer import problems, topology
+    >>> ProblemConstants.of(problems.NonconvexCosine(nodes=8, sigma2=0.5), topology.hypercube(8)).sigma2
+    0.5
     """
 
     nodes: int
@@ -37,13 +38,13 @@ class Setting:
         check_variance("sigma2", self.sigma2)
 
     @classmethod
-    def of(cls, problem: Problem, topology: Topology) -> "Setting":
-        """The setting of a problem on a static graph; gap and noise are those at the problem's start."""
+    def of(cls, problem: Problem, topology: Topology) -> "ProblemConstants":
+        """The constants of a problem on a static graph; gap and noise are those at the problem's start."""
         if topology.n != problem.n:
             raise InputError(f"The problem has {problem.n} nodes but the graph has {topology.n}; make them equal.")
         if not topology.is_static:
             raise InputError(
-                f"The theory speaks of one mixing matrix for all rounds, but '{topology.name}' changes from round to "
+                f"The theory covers one mixing matrix for all rounds, but '{topology.name}' changes from round to "
                 f"round, and its p belongs to a whole period; use a static graph such as ring."
             )
         start = problem.start()
@@ -54,7 +55,7 @@ class Setting:
 def check_mixing(p: float) -> None:
     """Refuse a mixing constant outside (0, 1]."""
     if not 0 < p <= 1:
-        raise InputError(f"The mixing constant p is {p:g}, but it lies in (0, 1]; p = 0 means a disconnected graph.")
+        raise InputError(f"The mixing constant p is {p:g}, but it must be in (0, 1]; p = 0 means a disconnected graph.")
 
 
 def check_smoothness(smoothness: float) -> None:

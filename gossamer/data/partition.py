@@ -1,18 +1,59 @@
-"""The standard ways to divide labelled data. Lower-case classes, because they are called like functions."""
+"""Who holds which samples: recipes for dividing labelled data among nodes.
+
+A recipe says how to divide a training set; applied to the targets it gives a `Partition`:
+
+>>> import torch
+>>> recipe = k_class(nodes=4, k=2, seed=0)
+>>> nodes = recipe(torch.arange(1000) % 5)
+>>> len(nodes), len(nodes.validation), nodes.label_counts.shape
+(4, 100, torch.Size([4, 5]))
+>>> int((nodes.label_counts > 0).sum(1).max())
+2
+
+Recipes: `iid`, `k_class`, `dirichlet`, `shards`, `from_lists`, `from_function`. A share of every class (`holdout`,
+10 %) is kept for validation first; which samples depends on the seed and the targets only, so all recipes with
+one seed share the validation set. Every class that occurs has a holder and no node is empty, or an error says why it
+cannot be. Recipes are lower-case classes, because they are called like functions.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from gossamer._common import specs
 from gossamer._common.checks import is_finite_number, whole_number
-from gossamer.data.partition.recipe import DrawnRecipe, Indices, Labels
-from gossamer.errors import InputError
+from gossamer.data.partition_contract import (
+    DrawnRecipe,
+    Indices,
+    Labels,
+    Partition,
+    PartitionRecipe,
+    as_array,
+    hold_out,
+)
+from gossamer.errors import InputError, unknown
+
+__all__ = [
+    "Partition",
+    "PartitionRecipe",
+    "dirichlet",
+    "from_function",
+    "from_lists",
+    "get",
+    "iid",
+    "k_class",
+    "names",
+    "shards",
+]
 
 DIRICHLET_DRAWS = 10_000
+
+IndexList = Sequence[int] | Tensor | Indices
 
 
 @dataclass(frozen=True)
@@ -38,8 +79,8 @@ class iid(DrawnRecipe):
 class k_class(DrawnRecipe):
     """Every node holds k random classes (the paper's "k-class" setting); each class is cut evenly among its holders.
 
-    Every node draws k distinct classes uniformly; while a class has no holder, it takes the place of a random draw
-    of a class that has several, and a class with more holders than samples gives some up to classes that have room.
+    Every node draws k distinct classes uniformly. A class without a holder then replaces a random draw of a class that
+    has several, and a class with more holders than samples passes some of them on to classes that have room.
     `equal_sizes=True` (the paper's experiments) then cuts every node to the size of the smallest;
     `equal_sizes=False` uses every sample, and a node with unpopular classes holds more.
 
@@ -84,7 +125,7 @@ class k_class(DrawnRecipe):
             holds[node, column] = False
             holds[node, missing[0]] = True
         while len(crowded := np.flatnonzero(holds.sum(0) > counts)):
-            for column, other in pairwise(_way_out(holds, crowded[0], counts, rng)):
+            for column, other in pairwise(_path_to_room(holds, crowded[0], counts, rng)):
                 node = rng.choice(np.flatnonzero(holds[:, column] & ~holds[:, other]))
                 holds[node, column] = False
                 holds[node, other] = True
@@ -109,10 +150,10 @@ class k_class(DrawnRecipe):
             )
 
 
-def _way_out(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.random.Generator) -> list[int]:
-    """A shortest way of columns from `start` to one with room, on each step of which a node can change its class.
+def _path_to_room(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.random.Generator) -> list[int]:
+    """A shortest path of columns from `start` to one with room, on each step of which a node can change its class.
 
-    There is one whenever `k_class.holders` is possible: what differs from a possible matrix contains such a way.
+    There is one whenever `k_class.holders` is possible: the difference from a possible matrix contains such a path.
     """
     ways, reached = {start: [start]}, [start]
     for column in reached:
@@ -130,10 +171,9 @@ def _way_out(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.rando
 class dirichlet(DrawnRecipe):
     """Each class is divided among the nodes in proportions drawn from Dirichlet(alpha, ..., alpha).
 
-    Small alpha: very different nodes; large alpha: nearly iid. Drawn again while a node would get fewer than
-    `min_size` samples. A recipe does not know how it will be trained on: give your batch size, so that every node has
-    a full batch; the 100 stay 100 whatever the batch. Sizes differ, and `equal_sizes=True` would throw most
-    samples away, so it is off unless asked for.
+    Small alpha: very different nodes; large alpha: nearly iid. The proportions are drawn again while a node would get
+    fewer than `min_size` samples. Give your batch size as `min_size`, so that every node has a full batch; a recipe
+    does not know it. Sizes differ; `equal_sizes=True` would throw most samples away, so it is off by default.
 
     >>> import torch
     >>> dirichlet(nodes=3, alpha=1.0, min_size=10)(torch.arange(200) % 4, holdout=0).label_counts.sum()
@@ -215,3 +255,143 @@ class shards(DrawnRecipe):
         pieces = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], count)
         dealt = rng.permutation(count).reshape(self.nodes, self.per_node)
         return [np.concatenate([pieces[shard] for shard in hand]) for hand in dealt]
+
+
+@dataclass(frozen=True, eq=False)
+class from_lists(PartitionRecipe):
+    """Node i holds the samples `lists[i]` (indices into the training set; no sample twice).
+
+    The validation set is `validation` if given. Otherwise it is drawn as in every recipe and its samples are taken
+    out of the lists; apply the recipe with `holdout=0` to keep the lists whole.
+
+    >>> import torch
+    >>> from_lists([[0, 2], [1, 3]])(torch.tensor([0, 0, 1, 1]), holdout=0).indices
+    [tensor([0, 2]), tensor([1, 3])]
+    """
+
+    lists: Sequence[IndexList] = field(repr=False)
+    validation: IndexList | None = field(default=None, repr=False)
+    seed: int = 0
+    equal_sizes: bool = False
+    nodes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lists", _listed(self.lists, "A partition from lists is made of"))
+        object.__setattr__(self, "nodes", len(self.lists))
+        super().__post_init__()
+
+    def divide(self, labels: Labels, holdout: float) -> tuple[Sequence[Indices], Indices]:
+        """The checked lists without the validation samples; and those."""
+        if self.validation is not None:
+            *own, validation = _checked([*self.lists, self.validation], len(labels))
+            return own, validation
+        own = _checked(self.lists, len(labels))
+        _, validation = hold_out(labels, holdout, self.seed)
+        return [np.setdiff1d(indices, validation) for indices in own], validation
+
+
+@dataclass(frozen=True)
+class from_function(DrawnRecipe):
+    """`function(labels, nodes, rng)` returns one list of positions in `labels` per node.
+
+    `labels` is the int64 array of the labels to distribute (validation already taken out) and `rng` a numpy
+    generator made from the seed: draw from it only, and the partition is reproducible.
+
+    >>> import torch
+    >>> def by_parity(labels, nodes, rng):
+    ...     return [np.flatnonzero(labels % 2 == node) for node in range(nodes)]
+    >>> from_function(by_parity, nodes=2)(torch.arange(40) % 4).label_counts
+    tensor([[9, 0, 9, 0],
+            [0, 9, 0, 9]])
+    """
+
+    function: Callable[[Labels, int, np.random.Generator], Iterable[IndexList]] = field(repr=False)
+    nodes: int
+    seed: int = 0
+    equal_sizes: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise InputError(
+                "A partition from a function needs a function of (labels, nodes, rng), "
+                f"not an object of type {type(self.function).__name__}."
+            )
+
+    def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
+        """Call the function and check its answer."""
+        lists = _listed(self.function(labels, self.nodes, rng), "A partition function returns")
+        if len(lists) != self.nodes:
+            raise InputError(
+                f"The partition function gave {len(lists)} lists for {self.nodes} nodes: give one per node."
+            )
+        return _checked(lists, len(labels))
+
+
+def _listed(lists: Iterable[IndexList], what: str) -> list[IndexList]:
+    """`lists` as a list; raises unless it has an order, that of the nodes."""
+    ordered = isinstance(lists, Iterable) and not isinstance(lists, str | Mapping | Set)
+    if not ordered or getattr(lists, "ndim", 1) == 0:
+        raise InputError(
+            f"{what} one list of samples per node, such as [[0, 2], [1, 3]], "
+            f"not an object of type {type(lists).__name__}."
+        )
+    return list(lists)
+
+
+def _checked(lists: Sequence[IndexList], samples: int) -> list[Indices]:
+    """The lists as int64 arrays; raises unless they are disjoint and within 0..samples-1."""
+    arrays = []
+    for number, indices in enumerate(lists):
+        array = as_array(indices)
+        if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
+            raise InputError(
+                f"List {number} of a partition must be a flat list of integers, "
+                f"not of shape {array.shape} and type {array.dtype}."
+            )
+        outside = array[(array < 0) | (array >= samples)]
+        if outside.size:
+            raise InputError(
+                f"List {number} of a partition names sample {outside[0]}, but the samples are 0 to {samples - 1}."
+            )
+        arrays.append(array.astype(np.int64))
+    times = np.bincount(np.concatenate(arrays), minlength=samples)
+    if times.max() > 1:
+        raise InputError(
+            f"Sample {times.argmax()} is listed {times.max()} times in a partition: every sample has one place."
+        )
+    return arrays
+
+
+_BY_NAME: dict[str, Callable[..., PartitionRecipe]] = {
+    "iid": iid,
+    "k-class": k_class,
+    "dirichlet": dirichlet,
+    "shards": shards,
+}
+
+
+def names() -> list[str]:
+    """The names that `get` knows.
+
+    >>> names()
+    ['iid', 'k-class', 'dirichlet', 'shards']
+    """
+    return list(_BY_NAME)
+
+
+def get(spec: str, nodes: int, seed: int = 0) -> PartitionRecipe:
+    """The recipe that `spec` describes: a name with parameters after a colon.
+
+    >>> get("k-class:k=4", nodes=8)
+    k_class(nodes=8, k=4, seed=0, equal_sizes=True)
+    >>> get("dirichlet:alpha=0.1,min_size=20", nodes=8, seed=3)
+    dirichlet(nodes=8, alpha=0.1, seed=3, min_size=20, equal_sizes=False)
+    """
+    given_name, rest = specs.split(spec)
+    name = specs.normalized(given_name)
+    if name not in _BY_NAME:
+        raise unknown("partition", given_name, _BY_NAME)
+    build = _BY_NAME[name]
+    given = {"nodes": nodes, "seed": seed, **specs.parameters("partition", name, build, rest, given=("nodes",))}
+    return build(**given)
