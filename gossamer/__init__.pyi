@@ -15,7 +15,10 @@ from ._version import __version__ as __version__
 from .data import partition as partition
 from .engine import minimize as minimize
 from .engine import simulate as simulate
+from .errors import DiskError as DiskError
 from .errors import GossamerError as GossamerError
+from .errors import InputError as InputError
+from .errors import PeerError as PeerError
 from .methods import D2 as D2
 from .methods import DSGD as DSGD
 from .methods import ABm as ABm

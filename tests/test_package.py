@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +43,10 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_the_version_is_a_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+", gossamer.__version__)
+
+
+def test_type_checkers_are_told():
+    assert (Path(gossamer.__file__).parent / "py.typed").exists()
 
 
 def test_importing_it_imports_nothing_heavy():
