@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+EXTRAS ?= dev
+STAMP := $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL := help
 
@@ -13,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Gossamer needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 setup: $(STAMP) ## create .venv and install everything
@@ -22,7 +23,7 @@ demo: $(STAMP) ## the main job on embedded data: six methods compared, a ranking
 	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.05 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
 
 test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest -n 3 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow" $(TESTFLAGS)
 
 coverage: $(STAMP) ## all tests, and which lines they reach
 	$(BIN)/python -m pytest -n 3 -m "not slow" --cov --cov-report=term
@@ -30,10 +31,11 @@ coverage: $(STAMP) ## all tests, and which lines they reach
 test-slow: $(STAMP) ## the long proofs
 	$(BIN)/python -m pytest -n 2 -m slow
 
-lint: $(STAMP) ## ruff (lint and format) and mypy
+lint: $(STAMP) ## ruff (lint and format), mypy and the layers of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 bench: $(STAMP) ## every benchmark: ratios measured side by side, recorded in results/benchmarks
 	@missed=0; for script in benchmarks/[a-z]*.py; do echo "== $$script"; \
@@ -49,7 +51,7 @@ results: $(STAMP) ## the tables and figures of results/ and of the documentation
 	$(BIN)/python results/publish.py
 	$(BIN)/python docs/generate.py
 
-figures: $(STAMP) ## make the figures of the documentation anew (minutes)
+figures: $(STAMP) ## redraw the figures of the documentation (minutes)
 	$(BIN)/python docs/figures.py
 
 clean: ## remove the environment and everything generated

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -103,16 +102,18 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(s
     assert "is a file, not a directory" in capsys.readouterr().err
 
 
-def test_a_script_records_what_it_prints(tmp_path):
+@pytest.mark.usefixtures("shared")
+def test_a_script_records_what_it_prints(monkeypatch, tmp_path, capsys):
     place = tmp_path / "startup.json"
-    script = ROOT / "benchmarks" / "startup.py"
-    words = [sys.executable, script, "--repeats", "1", "--json", place]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    startup = importlib.import_module("startup")
+    monkeypatch.setattr(startup, "COMMANDS", {name: ["-c", "pass"] for name in startup.COMMANDS})
+    monkeypatch.setattr(sys, "argv", ["benchmarks/startup.py", "--repeats", "1", "--json", str(place)])
+    code = startup.main()
     told = json.loads(place.read_text(encoding="utf-8"))
     assert told["command"] == "python benchmarks/startup.py --repeats 1"
-    assert done.returncode == int(not all(m["met"] for m in told["measurements"]))
+    assert code == int(not all(m["met"] for m in told["measurements"]))
     printed = [f"{m['what']}: {m['value']:.0f} ms (limit {m['limit']:.0f})" for m in told["measurements"]]
-    assert done.stdout.splitlines() == printed
+    assert capsys.readouterr().out.splitlines() == printed
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,20 @@ def wheel(tmp_path_factory):
 
 
 def works_alone(python: Path, here: Path) -> None:
-    """Doctor and a small comparison, from another directory."""
+    """A small comparison with its report, from another directory."""
     where = call(python, "-c", "import gossamer; print(gossamer.__file__)", cwd=here)
     assert Path(where.strip()).is_relative_to(here)
-    gossamer = python.parent / "gossamer"
-    assert "momentum-tracking" in call(gossamer, "doctor", cwd=here)
-    out = call(
-        gossamer, "compare", "--rounds", "3", "--batch-size", "32", "--methods", "dsgdm,momentum-tracking", cwd=here
-    )
+    words = ["compare", "--rounds", "3", "--batch-size", "32", "--methods", "dsgdm,momentum-tracking"]
+    out = call(python.parent / "gossamer", *words, cwd=here)
     assert "Momentum Tracking" in out
     assert list(here.rglob("report.html"))
+
+
+def test_holds_every_file_of_the_package(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        inside = {name for name in file.namelist() if name.startswith("gossamer/")}
+    package = [path for path in (ROOT / "gossamer").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert inside == {path.relative_to(ROOT).as_posix() for path in package}
 
 
 @pytest.mark.timeout(600)
@@ -56,7 +61,7 @@ def test_runs_without_the_source_tree(wheel, tmp_path):
     )
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     call(sys.executable, "-m", "pip", "--python", tmp_path / "env/bin/python", "install", "--quiet", "--no-deps",
-         "--no-index", "--disable-pip-version-check", wheel, cwd=tmp_path)  # fmt: skip
+         "--no-index", "--no-compile", "--disable-pip-version-check", wheel, cwd=tmp_path)  # fmt: skip
     works_alone(tmp_path / "env/bin/python", tmp_path)
 
 
@@ -67,3 +72,4 @@ def test_installs_into_a_clean_environment(wheel, tmp_path):
     call(tmp_path / "env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
          "-c", ROOT / "constraints.txt", f"{wheel}[report]", cwd=tmp_path, timeout=1500)  # fmt: skip
     works_alone(tmp_path / "env/bin/python", tmp_path)
+    assert "momentum-tracking" in call(tmp_path / "env/bin/gossamer", "doctor", cwd=tmp_path)

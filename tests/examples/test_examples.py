@@ -1,25 +1,52 @@
 """The examples run as their docstrings say, with few steps: alone and on several real nodes."""
 
+import multiprocessing
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+# A process forked from one that has imported torch starts at once; a fresh one needs seconds.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim"])
 
-def run(name: str, *arguments: str, nodes: int | None = None) -> str:
-    """What an example prints; `nodes=None` starts it without torchrun."""
-    launcher = [] if nodes is None else ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nodes)]
-    command = [sys.executable, *launcher, str(EXAMPLES / name), *arguments]
-    # Few threads, and loopback only: the tests run side by side.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+
+def run(out: Path, command: str, nodes: int | None = None) -> str:
+    """What an example prints, alone or with what torchrun gives each of several nodes."""
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    torchrun = {"MASTER_ADDR": "localhost", "MASTER_PORT": store.port, "WORLD_SIZE": nodes,
+                "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
+    processes = [
+        _context.Process(target=_main, args=(out / str(rank), command, {**torchrun, "RANK": rank} if nodes else {}))
+        for rank in range(nodes or 1)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(100)
+        process.kill()
+    printed = [(out / str(rank)).read_text(encoding="utf-8") for rank in range(nodes or 1)]
+    assert all(process.exitcode == 0 for process in processes), printed
+    return printed[0]
+
+
+def _main(out: Path, command: str, environment: dict[str, object]) -> None:
+    torch.set_num_threads(1)  # the tests run side by side
+    os.environ.update({name: str(value) for name, value in environment.items()})
+    with out.open("wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.argv = shlex.split(command)
+    runpy.run_path(str(EXAMPLES / sys.argv[0]), run_name="__main__")
 
 
 def test_every_example_begins_with_its_launch_commands() -> None:
@@ -29,33 +56,49 @@ def test_every_example_begins_with_its_launch_commands() -> None:
         assert re.search(rf"\n    torchrun --standalone --nproc-per-node \d examples/{name} ", text)
 
 
-@pytest.mark.parametrize("nodes", [None, 4])
-def test_train_image_learns(nodes: int | None) -> None:
-    printed = run("train_image.py", "--steps", "48", nodes=nodes)
+def learns(printed: str) -> bool:
     rows = re.findall(r"step +(\d+)  averaged model: test loss ([\d.]+), test accuracy ([\d.]+)%", printed)
     steps, losses, accuracies = zip(*((int(s), float(loss), float(a)) for s, loss, a in rows), strict=True)
     assert steps == (6, 12, 18, 24, 30, 36, 42, 48)
-    assert min(losses[-3:]) < 0.8 * losses[0]
-    assert max(accuracies[-3:]) > 50
+    return min(losses[-3:]) < 0.8 * losses[0] and max(accuracies[-3:]) > 50
+
+
+@pytest.mark.parametrize("nodes", [None, 4])
+def test_train_image_learns(nodes: int | None, tmp_path: Path) -> None:
+    assert learns(run(tmp_path, "train_image.py --steps 48", nodes))
+
+
+def test_torchrun_starts_an_example() -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, EXAMPLES / "train_image.py", "--steps", "48"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert learns(done.stdout)
 
 
 @pytest.mark.parametrize("nodes", [None, 2])
-def test_tiny_gpt_learns_every_text(nodes: int | None) -> None:
-    printed = run("tiny_gpt.py", "--steps", "12", "--batch-size", "8", nodes=nodes)
+def test_tiny_gpt_learns_every_text(nodes: int | None, tmp_path: Path) -> None:
+    printed = run(tmp_path, "tiny_gpt.py --steps 12 --batch-size 8", nodes)
     rows = re.findall(r"^  (\w+) +before ([\d.]+)  after ([\d.]+)$", printed, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["asyncio", "email"][: nodes or 1]
     assert all(float(after) < float(before) - 0.5 for _, before, after in rows)
     assert len(printed.split("    def ", 1)[1].rstrip("\n")) >= 150
 
 
-def test_own_method_is_checked_and_simulated() -> None:
-    printed = run("own_method.py", "--rounds", "30")
+def test_own_method_is_checked_and_simulated(tmp_path: Path) -> None:
+    printed = run(tmp_path, "own_method.py --rounds 30")
     assert "exact_on_schedules                holds" in printed
     assert "fails" not in printed
     assert float(re.search(r"simulated: 8 nodes, mean test accuracy ([\d.]+)% after 30 rounds", printed)[1]) > 50
     assert "real:" not in printed
 
 
-def test_own_method_follows_the_simulator_on_real_nodes() -> None:
-    printed = run("own_method.py", "--rounds", "10", nodes=2)
+def test_own_method_follows_the_simulator_on_real_nodes(tmp_path: Path) -> None:
+    printed = run(tmp_path, "own_method.py --rounds 10", 2)
     assert float(re.search(r"real: 2 nodes, parameters differ .* by (\S+) of the largest", printed)[1]) < 1e-5
