@@ -34,6 +34,7 @@ def report(
     """
     from gossamer.experiments.store import find_runs
     from gossamer.report import check_report, write_figures, write_report, write_tables
+    from gossamer.report.comparison import collect
     from gossamer.report.figures import check_matplotlib
 
     if not runs:
@@ -42,9 +43,10 @@ def report(
     check_report(out)
     if figures is not None:
         check_matplotlib()
-    page = write_report(found, out, **({"title": title} if title else {}))
+    comparison = collect(found)
+    page = write_report(comparison, out, title=title)
     print(f"report: {page} ({len(found)} run{'s' if len(found) > 1 else ''})")
     if figures is not None:
-        print(f"figures: {len(write_figures(found, figures))} files in {figures}")
+        print(f"figures: {len(write_figures(comparison, figures))} files in {figures}")
     if tables is not None:
-        print(f"tables: {len(write_tables(found, tables))} files in {tables}")
+        print(f"tables: {len(write_tables(comparison, tables))} files in {tables}")

@@ -194,8 +194,13 @@ class Comparison:
         return [f"{', '.join(told)}. Accuracies are of those that are done."] if told else []
 
 
-def collect(runs: Iterable[StoredRun]) -> Comparison:
-    """Compare runs: panels of equal settings, in each the methods with their chosen step sizes."""
+def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
+    """Compare runs: panels of equal settings, in each the methods with their chosen step sizes.
+
+    A comparison is returned as it is, so that one can be made once and then written as page, figures and tables.
+    """
+    if isinstance(runs, Comparison):
+        return runs
     found = tuple(dict.fromkeys(runs))
     if not found:
         raise InputError("There are no runs to report on; make some with gossamer run, compare or sweep.")

@@ -27,6 +27,14 @@ def render(figure: "Figure", target: Path | StringIO, format: str) -> None:
         figure.savefig(target, format=format, dpi=160, metadata=undated.get(format, {}))
 
 
+def inline_svg(figure: "Figure") -> str:
+    """A figure as an SVG element, to stand inside a page."""
+    buffer = StringIO()
+    render(figure, buffer, "svg")
+    svg = buffer.getvalue()
+    return svg[svg.index("<svg") :]
+
+
 def check_matplotlib() -> None:
     """Refuse to begin work whose figures could not be drawn."""
     load_matplotlib()

@@ -25,17 +25,14 @@ def places(nodes: int, edges: Sequence[Edge]) -> list[Place]:
     return _cube(nodes, edges) or _lattice(nodes, edges) or circle
 
 
-def svg(nodes: int, edges: Sequence[Edge], description: str) -> str:
-    """The graph as an SVG drawing in the page's colours."""
+def svg(nodes: int, edges: Sequence[Edge]) -> str:
+    """The graph as what stands inside an SVG of 200 by 200; empty if it has too many edges to draw."""
     if len(edges) > MOST_EDGES:
         return ""
     at = [(100 + 86 * x, 100 + 86 * y) for x, y in places(nodes, edges)]
     lines, discs = marks(at, edges, 8.0 if nodes <= 32 else max(1.5, 200 / nodes))
     names = "".join(f'<text x="{x:.1f}" y="{y:.1f}" dy=".35em">{k}</text>' for k, (x, y) in enumerate(at))
-    return (
-        f'<svg class="graph" viewBox="0 0 200 200" role="img" aria-label="{description}">'
-        f"<g>{lines}</g>{discs}{names if nodes <= 32 else ''}</svg>"
-    )
+    return f"<g>{lines}</g>{discs}{names if nodes <= 32 else ''}"
 
 
 def marks(at: Sequence[Place], edges: Sequence[Edge], radius: float) -> tuple[str, str]:

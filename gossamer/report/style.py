@@ -13,6 +13,23 @@ GREY = "#7F7F7F"
 _OWN = ("#8F4FF0", "#E5178F", "#58A20A", "#00A3AD", "#D6173A", "#A8632F", "#8A8F00")
 
 
+MARKER_PATHS = {
+    "circle": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0Z",
+    "square": "M-3.2,-3.2H3.2V3.2H-3.2Z",
+    "diamond": "M0,-4.5L4.5,0L0,4.5L-4.5,0Z",
+    "triangle-up": "M0,-4.5L4.3,3H-4.3Z",
+    "triangle-down": "M0,4.5L4.3,-3H-4.3Z",
+    "triangle-left": "M-4.5,0L3,-4.3V4.3Z",
+    "triangle-right": "M4.5,0L-3,-4.3V4.3Z",
+    "cross": "M-4,-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
+    "x": "M-3.8,-2L-2,-3.8L0,-1.8L2,-3.8L3.8,-2L1.8,0L3.8,2L2,3.8L0,1.8L-2,3.8L-3.8,2L-1.8,0Z",
+    "pentagon": "M0,-4.2L4,-1.3L2.5,3.4H-2.5L-4,-1.3Z",
+    "hexagon": "M0,-4.2L3.6,-2.1V2.1L0,4.2L-3.6,2.1V-2.1Z",
+    "star": "M0,-5.5L1.4,-1.8L5.3,-1.7L2.2,0.7L3.3,4.5L0,2.3L-3.3,4.5L-2.2,0.7L-5.3,-1.7L-1.4,-1.8Z",
+}
+"""Every marker as an SVG path around the origin."""
+
+
 @dataclass(frozen=True)
 class Look:
     """A line's colour, dashes ("solid", "dash", "dot" or "dashdot"), marker (plotly's name) and width in points."""
@@ -21,6 +38,16 @@ class Look:
     dash: str
     marker: str
     width: float = 1.5
+
+    @property
+    def svg_dashes(self) -> str:
+        """The dashes as SVG's `stroke-dasharray`, for the legends of the page."""
+        return {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3"}[self.dash]
+
+    @property
+    def svg_marker(self) -> str:
+        """The marker as an SVG path around the origin."""
+        return MARKER_PATHS[self.marker]
 
 
 BUILT_IN = {
@@ -62,23 +89,6 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 def _own_look(number: int, dash: str) -> Look:
     k = number % len(_OWN)
     return Look(_OWN[k], dash, _MARKERS[k], 2.2)
-
-
-MARKER_PATHS = {
-    "circle": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0Z",
-    "square": "M-3.2,-3.2H3.2V3.2H-3.2Z",
-    "diamond": "M0,-4.5L4.5,0L0,4.5L-4.5,0Z",
-    "triangle-up": "M0,-4.5L4.3,3H-4.3Z",
-    "triangle-down": "M0,4.5L4.3,-3H-4.3Z",
-    "triangle-left": "M-4.5,0L3,-4.3V4.3Z",
-    "triangle-right": "M4.5,0L-3,-4.3V4.3Z",
-    "cross": "M-4,-1.4H-1.4V-4H1.4V-1.4H4V1.4H1.4V4H-1.4V1.4H-4Z",
-    "x": "M-3.8,-2L-2,-3.8L0,-1.8L2,-3.8L3.8,-2L1.8,0L3.8,2L2,3.8L0,1.8L-2,3.8L-3.8,2L-1.8,0Z",
-    "pentagon": "M0,-4.2L4,-1.3L2.5,3.4H-2.5L-4,-1.3Z",
-    "hexagon": "M0,-4.2L3.6,-2.1V2.1L0,4.2L-3.6,2.1V-2.1Z",
-    "star": "M0,-5.5L1.4,-1.8L5.3,-1.7L2.2,0.7L3.3,4.5L0,2.3L-3.3,4.5L-2.2,0.7L-5.3,-1.7L-1.4,-1.8Z",
-}
-"""Every marker as an SVG path around the origin, for the legends of the page."""
 
 
 def line_style(method: str) -> dict[str, object]:

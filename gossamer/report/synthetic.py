@@ -4,13 +4,18 @@ import json
 import math
 from pathlib import Path
 
+from markupsafe import Markup
+
 from gossamer._common.files import check_writable, write_text
 from gossamer.experiments.synthetic import SyntheticResult
-from gossamer.report.figures import check_matplotlib, save_figure
-from gossamer.report.page import code, drawing, heading, page, paragraph, table
+from gossamer.report.figures import check_matplotlib, inline_svg, save_figure
+from gossamer.report.pages import render
 from gossamer.report.synthetic_figures import synthetic_figures
+from gossamer.report.tables import Table
 
 PAGE = "report.html"
+PROPOSED = "Momentum Tracking"
+"""The paper's method, set in bold."""
 
 
 def check_report(directory: Path, json: Path | None = None) -> None:
@@ -63,23 +68,16 @@ def write_report(result: SyntheticResult, directory: Path, command: str) -> Path
         save_figure(figure, directory / name)
     head, rows = table_rows(result)
     titles = [cells[0].title for cells in result.by_method.values()]
-    best = titles.index("Momentum Tracking") if "Momentum Tracking" in titles else None
-    sections = [
-        paragraph(
-            "Every node holds a quadratic of its own; zeta² says how different they are. A method that is robust to "
-            "heterogeneity reaches the same level in every column. The others stop at a distance that grows with zeta²."
-        ),
-        table(head, rows, best),
-        paragraph(explain(result), note=True),
-        *(paragraph(note, note=True) for note in result.notes),
-        heading("The long run"),
-        drawing(figures["long_run"], "squared gradient norm of the mean model over all rounds, by method"),
-        heading("The initial phase"),
-        drawing(figures["initial_phase"], "squared gradient norm of the mean model over the first rounds, by method"),
-        heading("Reproduce"),
-        code(command),
-    ]
+    best = [(row, column) for row, title in enumerate(titles) for column in range(len(head)) if title == PROPOSED]
     path = directory / PAGE
-    lead = "Momentum Tracking and the methods it is compared with, on quadratics that differ from node to node."
-    write_text(path, page("Gossamer: the synthetic experiment", lead, sections))
+    text = render(
+        "synthetic.html",
+        title="Gossamer: the synthetic experiment",
+        lead="Momentum Tracking and the methods it is compared with, on quadratics that differ from node to node.",
+        levels=Table(head, rows, frozenset(best)),
+        notes=[explain(result), *result.notes],
+        command=command,
+        **{name: Markup(inline_svg(figure)) for name, figure in figures.items()},
+    )
+    write_text(path, text)
     return path

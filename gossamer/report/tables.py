@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gossamer._common.files import write_text
-from gossamer._common.formatting import NONE, duration, mean_std, percent, size
+from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word
 from gossamer.report.comparison import Comparison, Entry, Panel
+
+if TYPE_CHECKING:
+    from gossamer.experiments.paper.verdict import Panel as PaperPanel
 
 _MOST_COLUMNS = 8
 
@@ -82,6 +86,22 @@ def seeds(entry: Entry) -> str:
     """How many seeds are in the mean, and of how many if some are missing."""
     done = entry.cell.seeds
     return str(done) if done == entry.wanted else f"{done} of {entry.wanted}"
+
+
+def beside_paper(panel: "PaperPanel") -> Table:
+    """What was measured, what the paper printed, and the difference in points, method by method."""
+    rows = [
+        [
+            line.label,
+            "diverged" if line.diverged else mean_std(line.mean, line.std),
+            mean_std(line.paper_mean, line.paper_std),
+            NONE if line.difference is None else f"{line.difference:+.1f}".replace("-", "−"),
+            word(line.lr),
+            str(line.seeds),
+        ]
+        for line in panel.lines
+    ]
+    return Table(["method", "measured", "paper", "difference", "step size", "seeds"], rows)
 
 
 def markdown(table: Table) -> str:

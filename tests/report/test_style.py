@@ -2,7 +2,7 @@
 
 from gossamer import methods
 from gossamer.report.charts import class_colours
-from gossamer.report.style import BUILT_IN, MARKER_PATHS, looks, matplotlib_marker
+from gossamer.report.style import BUILT_IN, looks, matplotlib_marker
 
 
 def test_every_built_in_method_has_a_look_of_its_own():
@@ -41,7 +41,7 @@ def _contrast(colour: str, paper: str) -> float:
 
 def test_every_marker_can_be_drawn():
     for look in looks([*BUILT_IN, *(f"mine-{k}" for k in range(14))]).values():
-        assert MARKER_PATHS[look.marker].endswith("Z")
+        assert look.svg_marker.endswith("Z")
         assert matplotlib_marker(look)
 
 
