@@ -22,7 +22,7 @@ import gossamer as gs
 from gossamer._common.files import replacing, write_text
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
 from gossamer.problems import Quadratic
-from gossamer.report.partition_bars import draw_bars
+from gossamer.report.figures import draw_bars
 from gossamer.report.style import line_style
 from gossamer.topology import Topology
 

@@ -11,11 +11,16 @@ MomentumTracking(beta=0.9, init='theorem')
 The names are listed once, in `__init__.pyi`, one import per line: a new one is a new line there.
 """
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from gossamer._common import plotting as _plotting
 from gossamer._version import __version__ as __version__
+
+# What draws lies above what is drawn, so only this top of the package may name both.
+_plotting.LOADERS.append(partial(import_module, "gossamer.report"))
 
 
 def _read_names() -> dict[str, str]:

@@ -35,14 +35,14 @@ def report(
     from gossamer.experiments.store import find_runs
     from gossamer.report import check_report, write_figures, write_report, write_tables
     from gossamer.report.comparison import collect
-    from gossamer.report.figures import check_matplotlib
+    from gossamer.report.figures import load_matplotlib
 
     if not runs:
         raise InputError("There is nothing to report on; give directories of runs, as in: gossamer report runs/.")
     found = find_runs(*runs)
     check_report(out)
     if figures is not None:
-        check_matplotlib()
+        load_matplotlib()
     comparison = collect(found)
     page = write_report(comparison, out, title=title)
     print(f"report: {page} ({len(found)} run{'s' if len(found) > 1 else ''})")

@@ -3,33 +3,64 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer._common.metrics import Row
 from gossamer._common.specs import normalized, split
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
-from gossamer.report.curves import Band, at_the_end, average, node_accuracy
 from gossamer.report.style import Look, looks
 
 NOT_SETTINGS = ("method", "lr", "seed")
 """What varies within a panel; everything else makes another panel."""
 _GRAPH = ("topology", "weights")
 
-Settings = dict[str, Any]
+FloatArray = NDArray[np.float64]
+
+MOST_POINTS = 200
+"""A curve of more evaluations is thinned out to these; no screen shows more."""
+
+_COLUMNS: dict[str, Callable[[Row], float | None]] = {
+    "epoch": lambda row: row.get("epoch"),
+    "bytes": lambda row: row.get("bytes_sent"),
+    "seconds": lambda row: row.get("seconds"),
+    "accuracy": lambda row: row.get("accuracy"),
+    "averaged_accuracy": lambda row: row.get("averaged_accuracy"),
+    "train_loss": lambda row: row.get("train_loss"),
+    "node_spread": lambda row: row["accuracy_max"] - row["accuracy_min"] if "accuracy_max" in row else None,
+    "consensus_distance": lambda row: row.get("consensus_distance"),
+    "tracking_error": lambda row: row.get("tracking_error"),
+}
 
 
 @dataclass(frozen=True)
-class Entry:
+class Band:
+    """One figure in the course of training: mean and sample standard deviation over seeds; nan where there is none."""
+
+    mean: list[float]
+    std: list[float]
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything to draw."""
+        return bool(np.isfinite(self.mean).any())
+
+
+@dataclass(frozen=True)
+class MethodResult:
     """One method in one panel, with the step size that was chosen for it."""
 
     cell: Cell
-    own_settings: Settings
+    own_settings: dict[str, Any]
     """Graph and weights, if they are not those of the panel: some methods need their own."""
 
     @property
@@ -103,15 +134,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Panel:
+class ComparisonPanel:
     """Methods on the same data, graph and model, best first."""
 
     name: str
     """What tells this panel from the others."""
     key: str
     """The same as part of a file's name."""
-    settings: Settings
-    entries: tuple[Entry, ...]
+    settings: dict[str, Any]
+    entries: tuple[MethodResult, ...]
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -135,7 +166,7 @@ class Panel:
         ]
 
     @property
-    def best(self) -> Entry | None:
+    def best(self) -> MethodResult | None:
         """The entry with the highest accuracy, if any has one."""
         return self.entries[0] if math.isfinite(self.entries[0].mean) else None
 
@@ -145,7 +176,7 @@ class Comparison:
     """Everything that a report shows."""
 
     runs: tuple[StoredRun, ...]
-    panels: tuple[Panel, ...]
+    panels: tuple[ComparisonPanel, ...]
     looks: dict[str, Look]
     """The look of every method, the best first: in the order of their ranks, averaged over the panels."""
 
@@ -164,7 +195,7 @@ class Comparison:
         return {key: self.methods if key == "method" else sorted(values, key=natural) for key, values in found.items()}
 
     @property
-    def shared(self) -> Settings:
+    def shared(self) -> dict[str, Any]:
         """The settings that all runs have in common; of epochs and rounds only those that count."""
         void = {"epochs" if run.experiment.rounds else "rounds" for run in self.runs}
         void = void if len(void) == 1 else set()
@@ -213,46 +244,46 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
     ):
         # The dataset tells the model.
         varied = [key for key in varied if key != "model"]
-    panels: list[Panel] = []
+    panels: list[ComparisonPanel] = []
     for settings, entries in groups:
         name = _name(settings, varied)
         key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
         if any(panel.key == key for panel in panels):
             key = f"{key}-{len(panels)}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
-        panels.append(Panel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
+        panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
     return Comparison(found, tuple(panels), _looks(panels))
 
 
-def _by_settings(cells: Sequence[Cell]) -> list[tuple[Settings, list[Entry]]]:
-    groups: dict[str, tuple[Settings, list[Entry]]] = {}
+def _by_settings(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
+    groups: dict[str, tuple[dict[str, Any], list[MethodResult]]] = {}
     for cell in cells:
         settings = {k: v for k, v in cell.experiment.settings.items() if k not in NOT_SETTINGS}
-        groups.setdefault(json.dumps(settings), (settings, []))[1].append(Entry(cell, {}))
+        groups.setdefault(json.dumps(settings), (settings, []))[1].append(MethodResult(cell, {}))
     return list(groups.values())
 
 
-def _joined(groups: list[tuple[Settings, list[Entry]]]) -> list[tuple[Settings, list[Entry]]]:
+def _joined(groups: list[tuple[dict[str, Any], list[MethodResult]]]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
     """Methods that were only run on a graph or with weights of their own join the others' panel, and say so."""
-    kept: list[tuple[Settings, list[Entry]]] = []
+    kept: list[tuple[dict[str, Any], list[MethodResult]]] = []
     for settings, entries in sorted(groups, key=lambda group: -len(group[1])):
         for host_settings, host in kept:
             own = {k: settings[k] for k in settings if settings[k] != host_settings[k]}
             if set(own) <= set(_GRAPH) and not {e.method for e in entries} & {e.method for e in host}:
-                host += [Entry(entry.cell, own) for entry in entries]
+                host += [MethodResult(entry.cell, own) for entry in entries]
                 break
         else:
             kept.append((settings, list(entries)))
     return kept
 
 
-def _name(settings: Settings, varied: list[str]) -> str:
+def _name(settings: dict[str, Any], varied: list[str]) -> str:
     keys = varied or ["dataset", "model", "partition", "topology"]
     words = (settings[k] if isinstance(settings[k], str) else f"{k.replace('_', ' ')} {settings[k]:g}" for k in keys)
     return " · ".join(words)
 
 
-def _looks(panels: Sequence[Panel]) -> dict[str, Look]:
+def _looks(panels: Sequence[ComparisonPanel]) -> dict[str, Look]:
     """Every label's look: that of the built-in method if its hyper-parameters are the usual ones, else its own."""
     names: dict[str, str] = {}
     ranks: dict[str, list[int]] = {}
@@ -274,3 +305,58 @@ def natural(value: Any) -> tuple[Any, ...]:
     """A key that sorts numbers by their size, also within words: k=2 before k=10."""
     parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
     return tuple((0, float(part), "") if k % 2 else (1, 0.0, part) for k, part in enumerate(parts))
+
+
+def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, Band]:
+    """Every column's band over runs that differ in their seed.
+
+    Seeds deal out the data anew, so an epoch has other numbers of rounds and evaluations fall on other places.
+    Therefore every run is read, on straight lines between its evaluations, at the evaluations of the one that ends
+    first: finished runs at the same share of their whole, others at the same epoch, as far as the shortest goes.
+    """
+    kept = [rows for rows in runs if rows]
+    along = [_places(rows, finished) for rows in kept]
+    common = _thinned(min(along, key=lambda places: places[-1], default=np.empty(0)))
+    pairs = list(zip(along, kept, strict=True))
+    return {
+        name: _band([np.interp(common, places, _numbers(rows, value)) for places, rows in pairs])
+        for name, value in _COLUMNS.items()
+    }
+
+
+def at_the_end(runs: Sequence[Sequence[Row]], column: str) -> float:
+    """A column's last figure of every run, averaged over the runs; nan where one has none."""
+    last = [_numbers(rows[-1:], _COLUMNS[column])[0] for rows in runs if rows]
+    return float(np.mean(last)) if last else math.nan
+
+
+def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
+    """The last accuracy of every node, averaged over the runs."""
+    last = [rows[-1]["node_accuracy"] for rows in runs if rows and rows[-1].get("node_accuracy")]
+    return [float(v) for v in np.mean(last, axis=0)] if last else []
+
+
+def _places(rows: Sequence[Row], finished: bool) -> FloatArray:
+    """Where the evaluations are: the share of the whole run, or the epoch."""
+    epochs = np.array([row["epoch"] for row in rows], dtype=float)
+    # Rounded, so that places which are equal but for the last bit are the same place.
+    return np.round(epochs / (epochs[-1] or 1.0), 12) if finished else epochs
+
+
+def _thinned(places: FloatArray) -> FloatArray:
+    chosen = np.linspace(0, len(places) - 1, min(len(places), MOST_POINTS)).round().astype(int)
+    return np.take(places, chosen)
+
+
+def _numbers(rows: Sequence[Row], value: Callable[[Row], float | None]) -> FloatArray:
+    return np.array([value(row) for row in rows], dtype=float)
+
+
+def _band(values: list[FloatArray]) -> Band:
+    if not values:
+        return Band([], [])
+    table = np.array(values)
+    with np.errstate(invalid="ignore"):
+        mean = table.mean(axis=0)
+        std = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(mean))
+    return Band(mean.tolist(), std.tolist())

@@ -15,9 +15,9 @@ from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
-from gossamer.report.charts import Figure, figure, partition_figure
-from gossamer.report.comparison import NOT_SETTINGS, Comparison, Panel, collect
-from gossamer.report.line_charts import line_charts
+from gossamer.report.charts import line_charts
+from gossamer.report.comparison import NOT_SETTINGS, Comparison, ComparisonPanel, collect
+from gossamer.report.plotly_charts import line_figure, partition_figure
 from gossamer.report.style import BUILT_IN
 from gossamer.report.tables import Table, beside_paper, matrix, ranking
 
@@ -131,10 +131,10 @@ def _count(things: Sequence[object], name: str) -> str:
     return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
-def _view(comparison: Comparison, panel: Panel) -> dict[str, Any]:
+def _view(comparison: Comparison, panel: ComparisonPanel) -> dict[str, Any]:
     """What the template shows of a panel: its table, its charts and, where they are known, partition and graph."""
     charts = line_charts(panel)
-    figures: dict[str, Figure] = {chart.key: figure(chart, comparison.looks) for chart in charts}
+    figures = {chart.key: line_figure(chart, comparison.looks) for chart in charts}
     view = {"panel": panel, "ranking": ranking(panel), "charts": charts, "figures": figures}
     partition, graph = (panel.about.get(key) for key in ("partition", "graph"))
     if partition:
@@ -147,7 +147,7 @@ def _view(comparison: Comparison, panel: Panel) -> dict[str, Any]:
     }
 
 
-def _partition_caption(panel: Panel, partition: dict[str, Any]) -> str:
+def _partition_caption(panel: ComparisonPanel, partition: dict[str, Any]) -> str:
     counts = partition["counts"]
     return (
         f"{partition['recipe'] or panel.settings['partition']}: {sum(map(sum, counts)):,} samples on {len(counts)} "
@@ -156,7 +156,7 @@ def _partition_caption(panel: Panel, partition: dict[str, Any]) -> str:
     )
 
 
-def _graph_caption(panel: Panel, graph: dict[str, Any]) -> str:
+def _graph_caption(panel: ComparisonPanel, graph: dict[str, Any]) -> str:
     period = f", {graph['period']} rounds until it repeats (all their edges are drawn)" if graph["period"] > 1 else ""
     return (
         f"{graph['name']}: {graph['nodes']} nodes, {len(graph['edges'])} edges, at most {graph['degree']} "
@@ -164,7 +164,7 @@ def _graph_caption(panel: Panel, graph: dict[str, Any]) -> str:
     ) + _seed_note(panel, "graph")
 
 
-def _seed_note(panel: Panel, what: str) -> str:
+def _seed_note(panel: ComparisonPanel, what: str) -> str:
     """A sentence if runs with other seeds have another graph or partition than the one drawn."""
     drawn = panel.about[what]
     same = all(run.about.get(what) == drawn for e in panel.entries if not e.own_settings for run in e.runs)

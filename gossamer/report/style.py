@@ -124,3 +124,23 @@ def matplotlib_marker(look: Look) -> str:
         "star": "*",
     }
     return letters[look.marker]
+
+
+def class_colours(number: int) -> list[str]:
+    """Colours for the classes, none of them a method's: Tol's muted palette, or beyond ten classes a walk along it."""
+    if number <= len(_MUTED):
+        return list(_MUTED[:number])
+    return [_mixed(k * (len(_RAMP) - 1) / (number - 1)) for k in range(number)]
+
+
+_MUTED = (
+    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
+)  # fmt: skip
+_RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+
+
+def _mixed(place: float) -> str:
+    """The colour at a place between two anchors of the ramp."""
+    k = min(int(place), len(_RAMP) - 2)
+    mixed = (round(a + (place - k) * (b - a)) for a, b in zip(_RAMP[k], _RAMP[k + 1], strict=True))
+    return "#" + "".join(f"{value:02X}" for value in mixed)

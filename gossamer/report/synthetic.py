@@ -3,24 +3,30 @@
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from gossamer._common.files import check_writable, write_text
-from gossamer.experiments.synthetic import SyntheticResult
-from gossamer.report.figures import check_matplotlib, inline_svg, save_figure
+from gossamer.experiments.synthetic import SyntheticResult, initial_phase
+from gossamer.report.figures import inline_svg, load_matplotlib, save
 from gossamer.report.pages import render
-from gossamer.report.synthetic_figures import synthetic_figures
+from gossamer.report.style import line_style
 from gossamer.report.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAGE = "report.html"
 PROPOSED = "Momentum Tracking"
 """The paper's method, set in bold."""
+# A run that diverges is drawn up to here; axes beyond it would squeeze the others flat, and overflow.
+HIGHEST = 1e12
 
 
 def check_report(directory: Path, json: Path | None = None) -> None:
     """Refuse, before any work is done, what `write_report` and `write_json` would refuse after it."""
-    check_matplotlib()
+    load_matplotlib()
     for path in (directory / PAGE, json):
         if path is not None:
             check_writable(path)
@@ -65,7 +71,8 @@ def write_report(result: SyntheticResult, directory: Path, command: str) -> Path
     """Write both figures (PNG and SVG) and the page into `directory`; returns the page's path."""
     figures = synthetic_figures(result)
     for name, figure in figures.items():
-        save_figure(figure, directory / name)
+        for format in ("png", "svg"):
+            save(figure, directory / f"{name}.{format}")
     head, rows = table_rows(result)
     titles = [cells[0].title for cells in result.by_method.values()]
     best = [(row, column) for row, title in enumerate(titles) for column in range(len(head)) if title == PROPOSED]
@@ -81,3 +88,40 @@ def write_report(result: SyntheticResult, directory: Path, command: str) -> Path
     )
     write_text(path, text)
     return path
+
+
+def synthetic_figures(result: SyntheticResult) -> dict[str, "Figure"]:
+    """The paper's two synthetic figures: the initial phase and the long run, one panel for each zeta^2."""
+    rounds = result.config.rounds
+    return {
+        "initial_phase": _panels(result, upto=initial_phase(rounds), smooth=1),
+        "long_run": _panels(result, upto=rounds, smooth=9),
+    }
+
+
+def _panels(result: SyntheticResult, upto: int, smooth: int) -> "Figure":
+    matplotlib = load_matplotlib()
+    zetas = result.config.zeta2
+    with matplotlib.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure: Figure = matplotlib.figure.Figure(figsize=(3.4 * len(zetas) + 1.6, 3.3), layout="constrained")
+        axes = figure.subplots(1, len(zetas), sharey=True, squeeze=False)
+        for ax, zeta2 in zip(axes[0], zetas, strict=True):
+            for cell in (c for c in result.cells if c.zeta2 == zeta2):
+                points = zip(cell.rounds, cell.curve, strict=True)
+                shown = _smoothed([(r, v) for r, v in points if r <= upto and v < HIGHEST], smooth)
+                ax.plot([r for r, _ in shown], [v for _, v in shown], label=cell.title, **line_style(cell.method))
+            ax.set(yscale="log", xlabel="round", title=rf"$\zeta^2 = {zeta2:g}$", xlim=(0, upto))
+            ax.locator_params(axis="x", nbins=4)
+            ax.grid(True, which="major", alpha=0.25)
+        axes[0][0].set_ylabel(r"$\|\nabla f(\bar{x})\|^2$")
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def _smoothed(points: list[tuple[int, float]], width: int) -> list[tuple[int, float]]:
+    """A running mean over `width` neighbouring points, so that noise does not hide the level."""
+    half = width // 2
+    values = [v for _, v in points]
+    windows = [values[max(0, k - half) : k + half + 1] for k in range(len(values))]
+    return [(r, sum(w) / len(w)) for (r, _), w in zip(points, windows, strict=True)]

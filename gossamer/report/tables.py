@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from gossamer._common.files import write_text
 from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word
-from gossamer.report.comparison import Comparison, Entry, Panel
+from gossamer.experiments.store import StoredRun
+from gossamer.report.comparison import Comparison, ComparisonPanel, MethodResult, collect
 
 if TYPE_CHECKING:
     from gossamer.experiments.paper.verdict import Panel as PaperPanel
@@ -27,7 +28,7 @@ class Table:
     best: frozenset[tuple[int, int]] = frozenset()
 
 
-def ranking(panel: Panel) -> Table:
+def ranking(panel: ComparisonPanel) -> Table:
     """The methods of a panel, best first, with what they reached and what it cost."""
     head = ["", "method", "test accuracy (%)", "step size", "seeds", "worst node (%)", "averaged model (%)",
             "sent per node", "time"]  # fmt: skip
@@ -71,18 +72,18 @@ def matrix(comparison: Comparison) -> Table:
     return Table(["setting", *turned[0][1:]], turned[1:], frozenset((c - 1, r + 1) for r, c in best))
 
 
-def accuracy(entry: Entry) -> str:
+def accuracy(entry: MethodResult) -> str:
     """Mean ± standard deviation over the seeds in percent, or why there is none."""
     return entry.missing or mean_std(entry.mean, entry.std, scale=100)
 
 
-def step_size(entry: Entry) -> str:
+def step_size(entry: MethodResult) -> str:
     """The chosen one, with a star where it is at the edge of those tried."""
     lr = entry.cell.lr
     return NONE if lr is None else f"{lr:g}{'*' if entry.cell.at_edge else ''}"
 
 
-def seeds(entry: Entry) -> str:
+def seeds(entry: MethodResult) -> str:
     """How many seeds are in the mean, and of how many if some are missing."""
     done = entry.cell.seeds
     return str(done) if done == entry.wanted else f"{done} of {entry.wanted}"
@@ -143,10 +144,12 @@ def results_csv(comparison: Comparison) -> str:
     return buffer.getvalue()
 
 
-def table_files(comparison: Comparison, directory: Path) -> list[Path]:
+def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> list[Path]:
     """Write ranking (per panel), matrix and results.csv into `directory`; returns the paths."""
-    tables = {"ranking" + _suffix(comparison, k): ranking(p) for k, p in enumerate(comparison.panels)}
-    if len(comparison.panels) > 1:
+    comparison = collect(runs)
+    several = len(comparison.panels) > 1
+    tables = {f"ranking-{panel.key}" if several else "ranking": ranking(panel) for panel in comparison.panels}
+    if several:
         tables["matrix"] = matrix(comparison)
     texts = {"results.csv": results_csv(comparison)}
     for name, table in tables.items():
@@ -161,10 +164,6 @@ def plain_csv(table: Table) -> str:
     buffer = StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([table.head, *table.rows])
     return buffer.getvalue()
-
-
-def _suffix(comparison: Comparison, number: int) -> str:
-    return f"-{comparison.panels[number].key}" if len(comparison.panels) > 1 else ""
 
 
 def _plain(value: float) -> float | str:

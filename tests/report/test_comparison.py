@@ -7,9 +7,8 @@ import pytest
 
 from gossamer import GossamerError
 from gossamer.experiments.store import StoredRun
-from gossamer.report.comparison import collect, natural
-from gossamer.report.curves import MOST_POINTS, average, node_accuracy
-from gossamer.report.line_charts import line_charts
+from gossamer.report.charts import line_charts
+from gossamer.report.comparison import MOST_POINTS, average, collect, natural, node_accuracy
 from tests.report.stored_runs import copied, marked, unfinished
 
 

@@ -7,7 +7,7 @@ import pytest
 from gossamer import GossamerError
 from gossamer.report import write_figures
 from gossamer.report.comparison import collect
-from gossamer.report.paper_figures import panel_figures
+from gossamer.report.figures import panel_figures
 from gossamer.report.style import BUILT_IN
 from tests.report.stored_runs import copied, unfinished
 

@@ -16,10 +16,17 @@ from gossamer import GossamerError
 from gossamer._common.files import check_writable, replacing, write_text
 from gossamer.experiments.synthetic import SyntheticConfig, SyntheticResult, run_synthetic
 from gossamer.methods import BUILT_IN
-from gossamer.report.figures import check_matplotlib, render, save_figure
+from gossamer.report.figures import load_matplotlib, render
 from gossamer.report.style import line_style
-from gossamer.report.synthetic import check_report, explain, table_rows, write_json, write_report
-from gossamer.report.synthetic_figures import HIGHEST, synthetic_figures
+from gossamer.report.synthetic import (
+    HIGHEST,
+    check_report,
+    explain,
+    synthetic_figures,
+    table_rows,
+    write_json,
+    write_report,
+)
 
 CONFIG = SyntheticConfig(nodes=4, dim=2, rounds=40, lr=1e-3)
 COMMAND = "gossamer synthetic --topology 'a <b> & c'"
@@ -183,11 +190,6 @@ class TestFigures:
         assert dict(mpl.rcParams) == before
         assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
-    def test_save_figure_returns_what_it_wrote(self, tmp_path):
-        paths = save_figure(Figure(), tmp_path / "empty")
-        assert paths == [tmp_path / "empty.png", tmp_path / "empty.svg"]
-        assert sorted(tmp_path.iterdir()) == paths
-
     def test_styles_tell_methods_apart(self):
         looks = {(s["color"], s["linestyle"]) for s in map(line_style, BUILT_IN)}
         assert len(looks) == len(BUILT_IN)
@@ -199,7 +201,7 @@ class TestFigures:
     def test_without_matplotlib_there_is_a_sentence_before_any_work(self, result, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         for call in (
-            check_matplotlib,
+            load_matplotlib,
             lambda: check_report(tmp_path),
             lambda: write_report(result, tmp_path, "x"),
             lambda: render(Figure(), io.StringIO(), "svg"),

@@ -1,8 +1,7 @@
 """Looks that can be told apart."""
 
 from gossamer import methods
-from gossamer.report.charts import class_colours
-from gossamer.report.style import BUILT_IN, looks, matplotlib_marker
+from gossamer.report.style import BUILT_IN, class_colours, looks, matplotlib_marker
 
 
 def test_every_built_in_method_has_a_look_of_its_own():

@@ -1,13 +1,12 @@
 """A partition: which node holds which samples, and how different the nodes are."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from gossamer.errors import InputError
+from gossamer._common import plotting
 
 WIDEST_TABLE = 16
 LONGEST_TABLE = 40
@@ -57,12 +56,7 @@ class Partition:
 
     def plot(self, path: str | Path, class_names: Sequence[str] | None = None) -> Path:
         """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file; returns its path."""
-        from gossamer.report.drawings import draw_partition
-
-        if not isinstance(path, str | os.PathLike):
-            raise InputError(f"A drawing needs the path of a file, such as 'partition.png', not {path!r}.")
-        draw_partition(self.label_counts.tolist(), Path(path), self.recipe, class_names)
-        return Path(path)
+        return plotting.plot("partition", self, path, class_names=class_names)
 
     def __len__(self) -> int:
         return len(self.indices)
