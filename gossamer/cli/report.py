@@ -15,7 +15,7 @@ def report(
     tables: Path | None = None,
     title: str = "",
 ) -> None:
-    """Compare stored runs in one HTML file that opens without a network. Unfinished runs are said so.
+    """Compare stored runs in one HTML file that opens without a network. Unfinished runs are marked.
 
     Example: gossamer report runs/ -o report.html --figures paper/figures --tables paper/tables
 

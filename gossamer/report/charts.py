@@ -8,7 +8,7 @@ from gossamer.report.comparison import ComparisonPanel
 
 @dataclass(frozen=True)
 class Series:
-    """One method's line: points, and how far they scatter over the seeds."""
+    """One method's line: points, and their scatter over the seeds."""
 
     method: str
     x: list[float]
@@ -17,14 +17,14 @@ class Series:
     """The standard deviation over the seeds, if there are several."""
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
-    """The band to draw, cut to what is possible."""
+    """The band to draw, clipped to possible values."""
     chosen: float | None = None
-    """The x of a point to be marked."""
+    """The x of the point to mark."""
 
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines, or points alone, one per method."""
+    """Lines, or points only, one series per method."""
 
     key: str
     """A short name, for files and for the page."""
@@ -38,7 +38,7 @@ class LineChart:
     log_y: bool = False
     points_only: bool = False
     ticks: tuple[float, ...] = ()
-    """Where the x axis is labelled, if not left to the program that draws."""
+    """Labels of the x axis; empty: chosen by the plotting library."""
 
 
 def line_charts(panel: ComparisonPanel) -> list[LineChart]:
@@ -49,27 +49,27 @@ def line_charts(panel: ComparisonPanel) -> list[LineChart]:
     found = [
         _over(panel, "accuracy", "Test accuracy", "Mean over the nodes.", "accuracy", "test accuracy (%)",
               epoch, scale=100),
-        _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node has sent to reach an accuracy.",
+        _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node sends to reach an accuracy.",
               "accuracy", "test accuracy (%)", ("bytes", f"sent per node ({data_unit})", data), scale=100),
         _over(panel, "accuracy-seconds", "Accuracy against wall-clock",
               "Time of the training rounds, without evaluations, on the machine that simulated all nodes, which may "
-              "have been busier at one run than at another.",
+              "have been busier during one run than during another.",
               "accuracy", "test accuracy (%)", ("seconds", time_unit, time), scale=100),
         _over(panel, "train-loss", "Training loss",
-              "Each node on its own data, mean over the nodes since the last evaluation: low also where nodes drift "
-              "apart and do badly on the others' data.",
+              "Each node on its own data, mean over the nodes since the last evaluation. It is also low where nodes "
+              "drift apart and do badly on the others' data.",
               "train_loss", "training loss", epoch, log_y=True),
-        _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy less the worst node's.",
+        _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy minus the worst node's.",
               "node_spread", "max − min accuracy (points)", epoch, scale=100, band=False),
         _over(panel, "consensus", "Consensus distance", "(1/N) Σ |xᵢ − x̄|²: how far the nodes' models are apart.",
               "consensus_distance", "consensus distance", epoch, log_y=True),
         _over(panel, "tracking", "Tracking error",
-              "(1/N) Σ |yᵢ − ȳ|²: how far the nodes' estimates of the common direction are apart; methods that track.",
+              "(1/N) Σ |yᵢ − ȳ|²: how far the nodes' estimates of the common direction are apart; tracking methods.",
               "tracking_error", "tracking error", epoch, log_y=True),
         _node_accuracies(panel),
         _step_sizes(panel),
     ]  # fmt: skip
-    # Most methods track nothing: a chart of a single one among them would compare nothing.
+    # Most methods do not track: with only one that does, the chart would compare nothing.
     least = {"tracking": min(2, len(panel.entries))}
     return [chart for chart in found if len(chart.series) >= least.get(chart.key, 1)]
 
@@ -89,7 +89,7 @@ def _over(
 ) -> LineChart:
     """`column` over the column x (its name, its title, its unit)."""
     x_column, x_title, unit = x
-    # All nodes start equal: what rounding leaves of a distance then would stretch a logarithmic axis to nothing.
+    # All nodes start equal: rounding errors in that zero distance would stretch a logarithmic axis.
     lowest = 1e-9 * _largest(panel, column)
     series = []
     for entry in panel.entries:
@@ -110,7 +110,7 @@ def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, 
     x, y = [p[0] for p in points], [p[1] for p in points]
     if not any(s > 0 for *_, s in points):
         return Series(method, x, y)
-    # A logarithmic axis has no place for what the standard deviation takes below 0.
+    # A logarithmic axis cannot show a band that reaches below 0.
     low = [max(m - s, m / 10 if log_y else 0.0) for _, m, s in points]
     return Series(method, x, y, [s for *_, s in points], low, [min(m + s, top) for _, m, s in points])
 
@@ -120,7 +120,7 @@ def _node_accuracies(panel: ComparisonPanel) -> LineChart:
     width = 0.7 / max(1, len(entries))
     series = []
     for k, entry in enumerate(entries):
-        # The methods of a node stand side by side.
+        # The points of a node's methods are side by side.
         shift = width * (k - (len(entries) - 1) / 2)
         x = [node + shift for node in range(len(entry.node_accuracy))]
         series.append(Series(entry.method, x, [100 * a for a in entry.node_accuracy]))

@@ -1,4 +1,4 @@
-"""What a report compares: from stored runs to plain values that tables, charts and figures are made of."""
+"""Stored runs, compared: the plain values of which tables, charts and figures are made."""
 
 import json
 import math
@@ -21,13 +21,13 @@ from gossamer.experiments.store import StoredRun
 from gossamer.report.style import Look, looks
 
 NOT_SETTINGS = ("method", "lr", "seed")
-"""What varies within a panel; everything else makes another panel."""
+"""What may vary within a panel; a difference in anything else makes another panel."""
 _GRAPH = ("topology", "weights")
 
 FloatArray = NDArray[np.float64]
 
 MOST_POINTS = 200
-"""A curve of more evaluations is thinned out to these; no screen shows more."""
+"""Curves with more evaluations are thinned out to this many points."""
 
 _COLUMNS: dict[str, Callable[[Row], float | None]] = {
     "epoch": lambda row: row.get("epoch"),
@@ -44,15 +44,10 @@ _COLUMNS: dict[str, Callable[[Row], float | None]] = {
 
 @dataclass(frozen=True)
 class Band:
-    """One figure in the course of training: mean and sample standard deviation over seeds; nan where there is none."""
+    """One metric over the course of training: mean and sample standard deviation over seeds; nan where missing."""
 
     mean: list[float]
     std: list[float]
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything to draw."""
-        return bool(np.isfinite(self.mean).any())
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,7 @@ class MethodResult:
 
     cell: Cell
     own_settings: dict[str, Any]
-    """Graph and weights, if they are not those of the panel: some methods need their own."""
+    """Graph and weights where they differ from the panel's: some methods need their own."""
 
     @property
     def method(self) -> str:
@@ -75,7 +70,7 @@ class MethodResult:
 
     @property
     def title(self) -> str:
-        """The name in tables: with the graph, where it is not the panel's."""
+        """The name in tables, with the graph if it is not the panel's."""
         on = ", ".join(map(str, self.own_settings.values()))
         return f"{self.method} on {on}" if on else self.method
 
@@ -91,27 +86,27 @@ class MethodResult:
 
     @property
     def runs(self) -> list[StoredRun]:
-        """What the curves are made of: the finished runs with the chosen step size, or else what there is."""
+        """The runs behind the curves: those done with the chosen step size, else those that have any rows."""
         return self._source.runs or [r for r in _all(self._source) if r.rows]
 
     @property
     def wanted(self) -> int:
-        """How many seeds were begun with that step size."""
+        """How many seeds were started with that step size."""
         return len(_all(self._source))
 
     @cached_property
     def curves(self) -> dict[str, Band]:
-        """Every figure over the course of training."""
+        """Every metric over the course of training."""
         return average([run.rows for run in self.runs], finished=bool(self._source.runs))
 
     @cached_property
     def node_accuracy(self) -> list[float]:
-        """The last accuracy of every node, averaged over the seeds."""
+        """The final accuracy of every node, averaged over the seeds."""
         return node_accuracy([run.rows for run in self.runs])
 
     @property
     def step_sizes(self) -> list[tuple[float, float]]:
-        """Every step size that was tried to the end, with its validation accuracy."""
+        """Every step size with finished runs, and its validation accuracy."""
         return [(c.lr, c.score) for c in self.cell.candidates if math.isfinite(c.score)]
 
     @property
@@ -121,11 +116,11 @@ class MethodResult:
 
     @property
     def worst_node(self) -> float:
-        """The lowest accuracy of any node at the end, with any of the seeds; nan where it was not measured."""
+        """The lowest final accuracy of any node with any seed; nan where it was not measured."""
         return min((run.rows[-1].get("accuracy_min", math.nan) for run in self.runs), default=math.nan)
 
     def last(self, column: str) -> float:
-        """A figure at the end, averaged over the seeds; nan where it was not measured."""
+        """A metric at the end, averaged over the seeds; nan where it was not measured."""
         return at_the_end([run.rows for run in self.runs], column)
 
     @property
@@ -138,22 +133,22 @@ class ComparisonPanel:
     """Methods on the same data, graph and model, best first."""
 
     name: str
-    """What tells this panel from the others."""
+    """The settings in which it differs from the other panels."""
     key: str
-    """The same as part of a file's name."""
+    """The same, fit for a file name."""
     settings: dict[str, Any]
     entries: tuple[MethodResult, ...]
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What is known of the panel's first run: graph, partition."""
+        """What run.json says of the panel's first run: graph, partition, environment."""
         entry = next(e for e in self.entries if not e.own_settings)
         first = min(entry.cell.candidates[0].runs or _all(entry.cell.candidates[0]), key=lambda r: r.experiment.seed)
         return first.about
 
     @property
     def notes(self) -> list[str]:
-        """What the choice of step sizes has to say about single methods, those of equal content in one sentence."""
+        """Warnings about the choice of step sizes; methods with the same warning share a sentence."""
         groups: dict[str, list[str]] = {}
         for entry in self.entries:
             for warning in entry.cell.warnings:
@@ -167,7 +162,7 @@ class ComparisonPanel:
 
     @property
     def best(self) -> MethodResult | None:
-        """The entry with the highest accuracy, if any has one."""
+        """The method with the highest accuracy, if any has one."""
         return self.entries[0] if math.isfinite(self.entries[0].mean) else None
 
 
@@ -178,7 +173,7 @@ class Comparison:
     runs: tuple[StoredRun, ...]
     panels: tuple[ComparisonPanel, ...]
     looks: dict[str, Look]
-    """The look of every method, the best first: in the order of their ranks, averaged over the panels."""
+    """The look of every method, ordered by rank averaged over the panels, best first."""
 
     @property
     def methods(self) -> list[str]:
@@ -187,7 +182,7 @@ class Comparison:
 
     @cached_property
     def values(self) -> dict[str, list[Any]]:
-        """Every setting with all its values; methods by their labels."""
+        """Every setting and all its values; methods by their labels."""
         found: dict[str, dict[Any, None]] = {key: {} for key in Experiment().settings}
         for run in self.runs:
             for key, value in run.experiment.settings.items():
@@ -196,7 +191,7 @@ class Comparison:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The settings that all runs have in common; of epochs and rounds only those that count."""
+        """The settings that all runs share; of epochs and rounds only the one in effect."""
         void = {"epochs" if run.experiment.rounds else "rounds" for run in self.runs}
         void = void if len(void) == 1 else set()
         return {key: values[0] for key, values in self.values.items() if len(values) == 1 and key not in void}
@@ -208,7 +203,7 @@ class Comparison:
 
     @cached_property
     def environments(self) -> dict[str, list[str]]:
-        """Versions and machines, each with all its values."""
+        """Versions and machines, and all values of each."""
         found: dict[str, dict[str, None]] = {}
         for run in self.runs:
             for key, value in run.about.get("environment", {}).items():
@@ -218,11 +213,11 @@ class Comparison:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What a reader must know before anything else: that there are runs without a result."""
+        """How many runs have no result."""
         counts = {status: sum(r.status == status for r in self.runs) for status in ("unfinished", "failed", "diverged")}
         words = {"unfinished": "not finished", "failed": "failed", "diverged": "diverged"}
         told = [f"{n} of {len(self.runs)} runs {words[status]}" for status, n in counts.items() if n]
-        return [f"{', '.join(told)}. Accuracies are of those that are done."] if told else []
+        return [f"{', '.join(told)}. Accuracies are those of finished runs."] if told else []
 
 
 def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
@@ -242,7 +237,7 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
         len({(s["dataset"], s["model"]) for s, _ in groups}) == len({s["dataset"] for s, _ in groups})
         and len(varied) > 1
     ):
-        # The dataset tells the model.
+        # The model follows from the dataset.
         varied = [key for key in varied if key != "model"]
     panels: list[ComparisonPanel] = []
     for settings, entries in groups:
@@ -264,7 +259,7 @@ def _by_settings(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[Metho
 
 
 def _joined(groups: list[tuple[dict[str, Any], list[MethodResult]]]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
-    """Methods that were only run on a graph or with weights of their own join the others' panel, and say so."""
+    """Methods that ran only on a graph or with weights of their own join the others' panel."""
     kept: list[tuple[dict[str, Any], list[MethodResult]]] = []
     for settings, entries in sorted(groups, key=lambda group: -len(group[1])):
         for host_settings, host in kept:
@@ -284,7 +279,7 @@ def _name(settings: dict[str, Any], varied: list[str]) -> str:
 
 
 def _looks(panels: Sequence[ComparisonPanel]) -> dict[str, Look]:
-    """Every label's look: that of the built-in method if its hyper-parameters are the usual ones, else its own."""
+    """The look of every label: the built-in method's if its hyper-parameters are the defaults, else its own."""
     names: dict[str, str] = {}
     ranks: dict[str, list[int]] = {}
     for panel in panels:
@@ -302,7 +297,7 @@ def _all(candidate: Candidate) -> list[StoredRun]:
 
 
 def natural(value: Any) -> tuple[Any, ...]:
-    """A key that sorts numbers by their size, also within words: k=2 before k=10."""
+    """A sort key that orders numbers by value, also within words: k=2 before k=10."""
     parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
     return tuple((0, float(part), "") if k % 2 else (1, 0.0, part) for k, part in enumerate(parts))
 
@@ -310,9 +305,9 @@ def natural(value: Any) -> tuple[Any, ...]:
 def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, Band]:
     """Every column's band over runs that differ in their seed.
 
-    Seeds deal out the data anew, so an epoch has other numbers of rounds and evaluations fall on other places.
-    Therefore every run is read, on straight lines between its evaluations, at the evaluations of the one that ends
-    first: finished runs at the same share of their whole, others at the same epoch, as far as the shortest goes.
+    The partition depends on the seed, so epochs differ in their number of rounds, and evaluations do not coincide.
+    Every run is therefore interpolated linearly at the evaluations of the run that ends first: finished runs at the
+    same fraction of their length, others at the same epoch, as far as the shortest goes.
     """
     kept = [rows for rows in runs if rows]
     along = [_places(rows, finished) for rows in kept]
@@ -325,21 +320,21 @@ def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, B
 
 
 def at_the_end(runs: Sequence[Sequence[Row]], column: str) -> float:
-    """A column's last figure of every run, averaged over the runs; nan where one has none."""
+    """A column's last value of every run, averaged over the runs; nan where one has none."""
     last = [_numbers(rows[-1:], _COLUMNS[column])[0] for rows in runs if rows]
     return float(np.mean(last)) if last else math.nan
 
 
 def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
-    """The last accuracy of every node, averaged over the runs."""
+    """The final accuracy of every node, averaged over the runs."""
     last = [rows[-1]["node_accuracy"] for rows in runs if rows and rows[-1].get("node_accuracy")]
     return [float(v) for v in np.mean(last, axis=0)] if last else []
 
 
 def _places(rows: Sequence[Row], finished: bool) -> FloatArray:
-    """Where the evaluations are: the share of the whole run, or the epoch."""
+    """Where the evaluations are: the fraction of the run, or the epoch."""
     epochs = np.array([row["epoch"] for row in rows], dtype=float)
-    # Rounded, so that places which are equal but for the last bit are the same place.
+    # Rounded, so that places which differ only in the last bit coincide.
     return np.round(epochs / (epochs[-1] or 1.0), 12) if finished else epochs
 
 

@@ -1,4 +1,4 @@
-"""HTML pages, each one file without any network: Jinja templates with autoescaping, filled with plain values."""
+"""The HTML pages: Jinja templates with autoescaping, each rendered to one file that needs no network."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ TITLE = "Gossamer: a comparison"
 
 
 def render(template: str, **values: Any) -> str:
-    """A page from one of the templates beside this file. Every text is escaped, except `Markup`."""
+    """Render one of the templates in `templates/`. All text but `Markup` is escaped."""
     return _environment().get_template(template).render(values)
 
 
@@ -62,8 +62,8 @@ def write_report(
 ) -> Path:
     """Write the report as one HTML file that needs no network; returns its path.
 
-    `command` is what made the runs; without it the page shows how to make each of them on its own. A `verdict` puts
-    the paper's figures beside the measured ones, with `notes` below.
+    `command` is what made the runs. With a `verdict` the page begins with the paper's numbers next to the measured
+    ones, and `notes` below them.
     """
     write_text(path, comparison_page(collect(runs), title or TITLE, command, verdict, notes))
     return path
@@ -76,7 +76,7 @@ def comparison_page(
     verdict: "Verdict | None" = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The report's page, with plotly inside."""
+    """The report as HTML, plotly included."""
     entries = [entry for panel in comparison.panels for entry in panel.entries]
     return render(
         "comparison.html",
@@ -102,7 +102,7 @@ def comparison_page(
 
 
 def plotly_script() -> str:
-    """The browser's half of plotly, as its Python package brings it."""
+    """plotly.js, from plotly's Python package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -132,7 +132,7 @@ def _count(things: Sequence[object], name: str) -> str:
 
 
 def _view(comparison: Comparison, panel: ComparisonPanel) -> dict[str, Any]:
-    """What the template shows of a panel: its table, its charts and, where they are known, partition and graph."""
+    """What the template needs of a panel: table, charts and, where known, partition and graph."""
     charts = line_charts(panel)
     figures = {chart.key: line_figure(chart, comparison.looks) for chart in charts}
     view = {"panel": panel, "ranking": ranking(panel), "charts": charts, "figures": figures}

@@ -1,15 +1,15 @@
-"""How a method looks: the same colour, dashes and marker in every figure, in print, on light and on dark pages."""
+"""The look of a method: the same colour, dashes and marker in every figure, in print, on light and on dark pages."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-# Okabe and Ito's palette without black and yellow, which vanish on dark and on light pages, and a grey: told apart by
-# colour-blind readers.
+# Okabe and Ito's palette, distinguishable for colour-blind readers, without black and yellow, which vanish on dark and
+# on light pages, and with a grey.
 SKY, BLUE, PINK, ORANGE, GREEN, VERMILION = "#56B4E9", "#0072B2", "#CC79A7", "#E69F00", "#009E73", "#D55E00"
 GREY = "#7F7F7F"
-# Of no built-in method, and each with a contrast of 3 : 1 at least to light and to dark pages.
+# Used by no built-in method; each has a contrast of at least 3 : 1 to light and to dark pages.
 _OWN = ("#8F4FF0", "#E5178F", "#58A20A", "#00A3AD", "#D6173A", "#A8632F", "#8A8F00")
 
 
@@ -64,17 +64,17 @@ BUILT_IN = {
     "relaysum-m": Look(BLUE, "dash", "triangle-left"),
     "all-reduce-sgdm": Look(GREY, "solid", "triangle-right"),
 }
-"""The methods that come with Gossamer, in their usual form."""
+"""The methods of Gossamer with their default hyper-parameters."""
 
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x")
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look for every name: the fixed one of a built-in method, for others one that follows from the name.
+    """A look for every name: fixed for a built-in method, derived from the name for others.
 
-    Methods of the user's own and other hyper-parameters have strong lines in colours that no built-in method has. Where
-    two of them would share a look, the later one in the alphabet takes the next colour that is free, after the last
-    colour the first one dashed.
+    A user's own methods and other hyper-parameters get thick lines in colours that no built-in method has. Where two
+    would share a look, the later one in the alphabet takes the next free colour, and after the last colour the first
+    one dashed.
     """
     wanted = list(dict.fromkeys(names))
     chosen = {name: BUILT_IN[name] for name in wanted if name in BUILT_IN}
@@ -127,7 +127,7 @@ def matplotlib_marker(look: Look) -> str:
 
 
 def class_colours(number: int) -> list[str]:
-    """Colours for the classes, none of them a method's: Tol's muted palette, or beyond ten classes a walk along it."""
+    """Colours for classes, none of them a method's: Tol's muted palette, or beyond ten classes a ramp."""
     if number <= len(_MUTED):
         return list(_MUTED[:number])
     return [_mixed(k * (len(_RAMP) - 1) / (number - 1)) for k in range(number)]
@@ -140,7 +140,7 @@ _RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 3
 
 
 def _mixed(place: float) -> str:
-    """The colour at a place between two anchors of the ramp."""
+    """The colour at a position between two anchors of the ramp."""
     k = min(int(place), len(_RAMP) - 2)
     mixed = (round(a + (place - k) * (b - a)) for a, b in zip(_RAMP[k], _RAMP[k + 1], strict=True))
     return "#" + "".join(f"{value:02X}" for value in mixed)

@@ -1,4 +1,4 @@
-"""The synthetic experiment as a table, two figures and a page."""
+"""The synthetic experiment: a table, two figures and a page."""
 
 import json
 import math
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 PROPOSED = "Momentum Tracking"
 """The paper's method, set in bold."""
-# A run that diverges is drawn up to here; axes beyond it would squeeze the others flat, and overflow.
+# A run that diverges is drawn up to here; a longer axis would flatten the others, and overflow.
 HIGHEST = 1e12
 
 
 def check_report(directory: Path, json: Path | None = None) -> None:
-    """Refuse, before any work is done, what `write_report` and `write_json` would refuse after it."""
+    """Raise now, before any work, what `write_report` and `write_json` would raise afterwards."""
     load_matplotlib()
     for path in (directory / PAGE, json):
         if path is not None:
@@ -51,14 +51,14 @@ def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
 
 
 def explain(result: SyntheticResult) -> str:
-    """What the table shows, in words."""
+    """The table's caption."""
     c = result.config
     return (
         f"Mean of |grad f(xbar)|² over the last quarter of {c.rounds:,} rounds: {c.nodes} nodes, d = {c.dim}, "
         f"{c.topology}, step size {c.lr:g}, beta {c.beta:g}, sigma² = {c.sigma2:g}, seed {c.seed}"
         + (f", mean over {c.draws} draws of b" if c.draws > 1 else "")
         + f". The closed-form stall is where the method would stop without noise at zeta² = {c.zeta2[-1]:g}. All "
-        "methods use the same step size: a very large value belongs to one that is still on its way."
+        "methods use the same step size: a very large value means that the method has not converged yet."
     )
 
 

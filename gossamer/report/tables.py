@@ -21,7 +21,7 @@ _MOST_COLUMNS = 8
 
 @dataclass(frozen=True)
 class Table:
-    """Words in rows; `best` are the places (row, column) set in bold."""
+    """Text in rows; `best` are the cells (row, column) set in bold."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -29,7 +29,7 @@ class Table:
 
 
 def ranking(panel: ComparisonPanel) -> Table:
-    """The methods of a panel, best first, with what they reached and what it cost."""
+    """The methods of a panel, best first, with their accuracy and its cost."""
     head = ["", "method", "test accuracy (%)", "step size", "seeds", "worst node (%)", "averaged model (%)",
             "sent per node", "time"]  # fmt: skip
     rows = []
@@ -53,7 +53,7 @@ def ranking(panel: ComparisonPanel) -> Table:
 def matrix(comparison: Comparison) -> Table:
     """Methods and panels, the best accuracy of each panel in bold: the form of the paper's tables.
 
-    One row per method; of many panels, one row per panel.
+    One row per method, or with many panels one row per panel.
     """
     entries = [e for panel in comparison.panels for e in panel.entries]
     titles = list(dict.fromkeys(e.title for e in sorted(entries, key=lambda e: comparison.methods.index(e.method))))
@@ -78,13 +78,13 @@ def accuracy(entry: MethodResult) -> str:
 
 
 def step_size(entry: MethodResult) -> str:
-    """The chosen one, with a star where it is at the edge of those tried."""
+    """The chosen step size, with a star if it is the smallest or largest of those tried."""
     lr = entry.cell.lr
     return NONE if lr is None else f"{lr:g}{'*' if entry.cell.at_edge else ''}"
 
 
 def seeds(entry: MethodResult) -> str:
-    """How many seeds are in the mean, and of how many if some are missing."""
+    """The number of seeds in the mean, and out of how many if some are missing."""
     done = entry.cell.seeds
     return str(done) if done == entry.wanted else f"{done} of {entry.wanted}"
 
@@ -130,7 +130,7 @@ def latex(table: Table) -> str:
 
 
 def results_csv(comparison: Comparison) -> str:
-    """One line per method and panel, with full figures and all settings of the panel."""
+    """One line per method and panel, with unrounded values and all settings of the panel."""
     buffer = StringIO()
     settings = list(comparison.panels[0].settings)
     head = ["method", *settings, "lr", "mean", "std", "seeds", "seeds_wanted", "note"]
@@ -160,7 +160,7 @@ def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> lis
 
 
 def plain_csv(table: Table) -> str:
-    """The table's words, separated by commas."""
+    """The table as CSV."""
     buffer = StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([table.head, *table.rows])
     return buffer.getvalue()
