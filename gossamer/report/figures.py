@@ -1,7 +1,6 @@
 """Figures by matplotlib: the report's charts for papers, and what the `.plot()` of a graph, partition or run draws."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,25 +51,13 @@ def load_matplotlib() -> Any:
     return matplotlib
 
 
-def render(figure: "Figure", target: Path | StringIO, format: str) -> None:
-    """Write a figure as "png", "svg" or "pdf"; the same figure gives the same bytes."""
-    undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with load_matplotlib().rc_context({"svg.hashsalt": "gossamer", "pdf.fonttype": 42}):
-        figure.savefig(target, format=format, dpi=160, metadata=undated.get(format, {}))
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format that the path's suffix names."""
-    with replacing(path) as temporary:
-        render(figure, temporary, path.suffix[1:].lower())
-
-
-def inline_svg(figure: "Figure") -> str:
-    """A figure as an SVG element that can stand inside a page."""
-    buffer = StringIO()
-    render(figure, buffer, "svg")
-    svg = buffer.getvalue()
-    return svg[svg.index("<svg") :]
+def save(figure: "Figure", path: Path) -> Path:
+    """Write a figure as .png, .svg or .pdf and return its path; the same figure gives the same bytes."""
+    undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    format = path.suffix.lower()
+    with replacing(path) as temporary, load_matplotlib().rc_context({"svg.hashsalt": "gossamer", "pdf.fonttype": 42}):
+        figure.savefig(temporary, format=format[1:], dpi=160, metadata=undated.get(format, {}))
+    return path
 
 
 def write_figures(
@@ -88,10 +75,7 @@ def write_figures(
             # The layout is computed once and shared by all formats, which takes a third of the time.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
-            for format in formats:
-                path = directory / f"{prefix}{name}.{format}"
-                save(figure, path)
-                written.append(path)
+            written += [save(figure, directory / f"{prefix}{name}.{format}") for format in formats]
     return written
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from gossamer._common.files import check_writable, write_text
 from gossamer.experiments.synthetic import SyntheticResult, initial_phase
-from gossamer.report.figures import inline_svg, load_matplotlib, save
+from gossamer.report.figures import load_matplotlib, save
 from gossamer.report.pages import render
 from gossamer.report.style import line_style
 from gossamer.report.tables import Table
@@ -32,8 +32,8 @@ def check_report(directory: Path, json: Path | None = None) -> None:
             check_writable(path)
 
 
-def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: the mean of |grad f(xbar)|^2 over the last quarter of the rounds, and the growth with zeta^2."""
+def levels(result: SyntheticResult) -> Table:
+    """The mean of |grad f(xbar)|^2 over the last quarter of the rounds, per method and zeta^2."""
     head = ["method", "graph", *(f"zeta² = {z:g}" for z in result.config.zeta2), "closed-form stall", "seconds"]
     rows = []
     for cells in result.by_method.values():
@@ -47,7 +47,8 @@ def table_rows(result: SyntheticResult) -> tuple[list[str], list[list[str]]]:
                 f"{sum(c.seconds for c in cells):.1f}",
             ]
         )
-    return head, rows
+    best = frozenset((r, c) for r, row in enumerate(rows) for c in range(len(head)) if row[0] == PROPOSED)
+    return Table(head, rows, best)
 
 
 def explain(result: SyntheticResult) -> str:
@@ -69,22 +70,21 @@ def write_json(result: SyntheticResult, path: Path) -> None:
 
 def write_report(result: SyntheticResult, directory: Path, command: str) -> Path:
     """Write both figures (PNG and SVG) and the page into `directory`; returns the page's path."""
-    figures = synthetic_figures(result)
-    for name, figure in figures.items():
-        for format in ("png", "svg"):
-            save(figure, directory / f"{name}.{format}")
-    head, rows = table_rows(result)
-    titles = [cells[0].title for cells in result.by_method.values()]
-    best = [(row, column) for row, title in enumerate(titles) for column in range(len(head)) if title == PROPOSED]
+    drawn = {}
+    for name, figure in synthetic_figures(result).items():
+        save(figure, directory / f"{name}.png")
+        svg = save(figure, directory / f"{name}.svg")
+        # Without the XML declaration before it, the SVG may stand inside the page.
+        drawn[name] = Markup("<svg" + svg.read_text(encoding="utf-8").split("<svg", 1)[1])
     path = directory / PAGE
     text = render(
         "synthetic.html",
         title="Gossamer: the synthetic experiment",
         lead="Momentum Tracking and the methods it is compared with, on quadratics that differ from node to node.",
-        levels=Table(head, rows, frozenset(best)),
+        levels=levels(result),
         notes=[explain(result), *result.notes],
         command=command,
-        **{name: Markup(inline_svg(figure)) for name, figure in figures.items()},
+        **drawn,
     )
     write_text(path, text)
     return path

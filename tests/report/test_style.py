@@ -9,6 +9,7 @@ def test_every_built_in_method_has_a_look_of_its_own():
     assert len({(look.colour, look.dash) for look in BUILT_IN.values()}) == len(BUILT_IN)
     assert len({look.marker for look in BUILT_IN.values()}) == len(BUILT_IN)
     assert looks(["dsgd", "mine"])["dsgd"] == BUILT_IN["dsgd"]
+    assert BUILT_IN["momentum-tracking"].width == max(look.width for look in BUILT_IN.values()) > BUILT_IN["dsgd"].width
 
 
 def test_other_methods_keep_their_look_and_share_it_with_none():
