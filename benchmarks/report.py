@@ -2,7 +2,7 @@
 
     python benchmarks/report.py [--runs 1000] [--evaluations 20] [--json FILE]
 
-One short training is made and stored again and again under other names: 6 methods, 3 step sizes, 3 seeds, as many
+One short training is run and stored many times under other names: 6 methods, 3 step sizes, 3 seeds, as many
 settings as it takes. Limit: 20 s for 1,000 runs.
 """
 
