@@ -68,7 +68,7 @@ def _broken(page: Path, url: str, pages: dict[Path, Page]) -> str:
     if not target.exists():
         return f"the link {url} leads nowhere"
     if parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
-        return f"the link {url} names an anchor that its page has not"
+        return f"the link {url} names an anchor that its page does not have"
     return ""
 
 

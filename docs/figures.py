@@ -22,7 +22,7 @@ import gossamer as gs
 from gossamer._common.files import replacing, write_text
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
 from gossamer.problems import Quadratic
-from gossamer.report.partition_bars import draw_bars
+from gossamer.report.figures import draw_bars
 from gossamer.report.style import line_style
 from gossamer.topology import Topology
 
@@ -38,12 +38,12 @@ def nodes() -> tuple[Figure, dict[str, Any]]:
     turn = 2 * torch.pi * torch.arange(5) / 5
     centres = torch.stack([turn.cos(), turn.sin()], 1).double() * torch.tensor([[1.0], [0.4], [1.3], [0.8], [1.1]])
     problem = Quadratic(scales, centres * scales[:, None])
-    ends, told = {}, {"lr": lr, "beta": beta, "rounds": rounds, "optimum": problem.optimum().tolist(), "methods": {}}
+    ends, numbers = {}, {"lr": lr, "beta": beta, "rounds": rounds, "optimum": problem.optimum().tolist(), "methods": {}}
     for method in (gs.DSGD(), gs.DSGDm(beta=beta), gs.MomentumTracking(beta=beta)):
         run = gs.minimize(problem, method, gs.topology.ring(5), lr=lr, rounds=rounds)
         ends[method] = run.x
         far = (run.x - problem.optimum()).norm(dim=1)
-        told["methods"][method.name] = {
+        numbers["methods"][method.name] = {
             "title": method.facts.title,
             "largest_distance": float(far.max()),
             "mean_point_distance": float((run.x.mean(0) - problem.optimum()).norm()),
@@ -61,7 +61,7 @@ def nodes() -> tuple[Figure, dict[str, Any]]:
         ax.grid(True, alpha=0.25)
     handles = [h for h in axes[0].get_lines() if not str(h.get_label()).startswith("_")]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    return figure, told
+    return figure, numbers
 
 
 def synthetic() -> tuple[Figure, dict[str, Any]]:
@@ -80,7 +80,7 @@ def synthetic() -> tuple[Figure, dict[str, Any]]:
         ax.grid(True, alpha=0.25)
     axes[0].set_ylabel("|∇f(mean of x)|²")
     axes[1].legend(frameon=False, fontsize=9)
-    told = {
+    numbers = {
         "nodes": config.nodes,
         "dim": config.dim,
         "lr": config.lr,
@@ -97,7 +97,7 @@ def synthetic() -> tuple[Figure, dict[str, Any]]:
             for name, cells in result.by_method.items()
         },
     }
-    return figure, told
+    return figure, numbers
 
 
 DIFFERENT, EQUAL = "k-class:k=2", "iid"
@@ -116,7 +116,7 @@ def digits() -> tuple[Figure, dict[str, Any]]:
     Every method gets the better of two step sizes, by validation accuracy with different nodes.
     """
     dataset = gs.data.load("digits")
-    told: dict[str, Any] = {**SETTING, "seeds": SEEDS, "step_sizes": STEP_SIZES, "methods": {}}
+    numbers: dict[str, Any] = {**SETTING, "seeds": SEEDS, "step_sizes": STEP_SIZES, "methods": {}}
     curves: dict[tuple[str, str], gs.engine.History] = {}
     for name in METHODS:
         method, graph = gs.methods.get(name), gs.topology.ring(8)
@@ -133,7 +133,7 @@ def digits() -> tuple[Figure, dict[str, Any]]:
                 for key in ("accuracy", "accuracy_min", "averaged_accuracy", "consensus_distance")
             }
             print(name, spec, best, entry["partitions"][spec]["accuracy"], flush=True)
-        told["methods"][name] = entry
+        numbers["methods"][name] = entry
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, (title, spec) in zip(axes, PARTITIONS.items(), strict=True):
@@ -151,23 +151,23 @@ def digits() -> tuple[Figure, dict[str, Any]]:
         ax.grid(True, alpha=0.25)
     axes[0].set_ylabel("test accuracy of the nodes")
     axes[1].legend(frameon=False, fontsize=9, loc="lower right")
-    return figure, told
+    return figure, numbers
 
 
 def partitions() -> tuple[Figure, dict[str, Any]]:
-    """Four ways to deal the digits out to eight nodes."""
+    """Four partitions of the digits over eight nodes."""
     data = gs.data.load("digits")
     specs = ("iid", "k-class:k=2", "shards:per_node=2", "dirichlet:alpha=0.1,min_size=20")
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     axes = figure.subplots(1, len(specs), sharey=True)
-    told: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for ax, spec in zip(axes, specs, strict=True):
-        dealt = data.split(gs.partition.get(spec, nodes=8)).partition
-        told[spec] = {"sizes": dealt.sizes, "label_distance": round(dealt.label_distance, 4)}
-        draw_bars(ax, dealt.label_counts.tolist(), data.classes)
+        split = data.split(gs.partition.get(spec, nodes=8)).partition
+        numbers[spec] = {"sizes": split.sizes, "label_distance": round(split.label_distance, 4)}
+        draw_bars(ax, split.label_counts.tolist(), data.classes)
         ax.set(title=spec.split(",")[0])
     axes[0].set_ylabel("samples, a colour per class")
-    return figure, told
+    return figure, numbers
 
 
 def _train(
@@ -190,7 +190,7 @@ def _train(
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """A PNG of 256 colours: a third of the size, and no eye sees the difference."""
+    """A PNG of 256 colours: a third of the size, without a visible difference."""
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=110)
     with replacing(path) as temporary:
@@ -209,9 +209,9 @@ def main() -> None:
     """Make the figures that were named, or all."""
     for name in sys.argv[1:] or FIGURES:
         with matplotlib.rc_context(STYLE):
-            figure, told = FIGURES[name]()
+            figure, numbers = FIGURES[name]()
             _save(figure, HERE / f"{name}.png")
-        write_text(HERE / f"{name}.json", json.dumps(told, indent=1) + "\n")
+        write_text(HERE / f"{name}.json", json.dumps(numbers, indent=1) + "\n")
         print(f"made docs/figures/{name}.png and .json")
 
 

@@ -3,12 +3,12 @@
 python docs/generate.py            write them
 python docs/generate.py --check    exit with 1 and name the files that are not what the code says
 
-Such a part stands in a page between two comments; the first names what to put there:
+Such a part is between two comments; the first names its content:
 
     <!-- made from the code: methods -->
     <!-- end -->
 
-The drawings of the graphs are made as a whole. Figures and measurements, which take minutes, are made by figures.py.
+It also writes the drawings of the graphs. Figures and measurements, which take minutes, are made by figures.py.
 """
 
 import re
@@ -20,13 +20,11 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
 sys.path.insert(0, str(HERE / "making"))
 
-import benchmark_blocks  # noqa: E402
 import error_sentences  # noqa: E402
 import graph_blocks  # noqa: E402
 import measured_blocks  # noqa: E402
 import method_blocks  # noqa: E402
 import reference_blocks  # noqa: E402
-import result_blocks  # noqa: E402
 
 from gossamer._common.files import write_text  # noqa: E402
 
@@ -37,20 +35,20 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "optimizers": method_blocks.optimizers,
     "graphs": graph_blocks.families,
     "schedules": graph_blocks.schedules,
-    "room": reference_blocks.room,
+    "names": reference_blocks.names,
     "package": reference_blocks.package,
     "error": error_sentences.sentence,
     "measured": measured_blocks.measured,
-    "result": result_blocks.result,
-    "overview": result_blocks.overview,
-    "synthetic": result_blocks.synthetic,
-    "benchmarks": benchmark_blocks.benchmarks,
+    "result": measured_blocks.result,
+    "overview": measured_blocks.overview,
+    "synthetic": measured_blocks.synthetic,
+    "benchmarks": measured_blocks.benchmarks,
 }
 BLOCK = re.compile(r"(<!-- made from the code: (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str) -> str:
-    """A page with its blocks made anew."""
+    """A page with its blocks replaced."""
 
     def fill(match: re.Match[str]) -> str:
         opening, kind, arguments, closing = match.groups()

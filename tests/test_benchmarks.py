@@ -22,7 +22,7 @@ def shared(monkeypatch):
 def blocks(monkeypatch, tmp_path):
     """The maker of the documentation's table, with the scripts `fast` and `slow` and no records."""
     monkeypatch.syspath_prepend(ROOT / "docs" / "making")
-    module = importlib.import_module("benchmark_blocks")
+    module = importlib.import_module("measured_blocks")
     monkeypatch.setattr(module, "SCRIPTS", tmp_path / "benchmarks")
     monkeypatch.setattr(module, "RECORDS", tmp_path / "records")
     (tmp_path / "benchmarks").mkdir()

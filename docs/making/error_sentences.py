@@ -1,26 +1,22 @@
-"""The error sentences of the troubleshooting page, each by making the mistake that it answers."""
+"""The error messages of the troubleshooting page, each produced by making the mistake."""
 
 import os
 from collections.abc import Callable
+from unittest.mock import patch
 
 import torch
 
 import gossamer as gs
 from gossamer.data import catalog, loading
+from gossamer.errors import InputError
 from gossamer.network.agreement import check_same
 from gossamer.network.waiting import Waiting
 from gossamer.optim.process_group import find_group
 
 
 def _not_initialized() -> None:
-    before = os.environ.get("WORLD_SIZE")
-    os.environ["WORLD_SIZE"] = "4"
-    try:
+    with patch.dict(os.environ, WORLD_SIZE="4"):
         find_group(None)
-    finally:
-        del os.environ["WORLD_SIZE"]
-        if before is not None:
-            os.environ["WORLD_SIZE"] = before
 
 
 def _written_between_steps() -> None:
@@ -46,18 +42,11 @@ def _peer_gone() -> None:
 
 
 def _not_on_this_machine() -> None:
-    variable, cache = os.environ.pop(loading.VARIABLE, None), os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = "~/.cache"
-    try:
-        # The sentence names the reader's own cache, whoever makes this page.
+    # The page shows the reader's own cache, not that of the machine that builds it.
+    with patch.dict(os.environ, XDG_CACHE_HOME="~/.cache"):
+        os.environ.pop(loading.VARIABLE, None)
         message = str(loading.missing(catalog.CIFAR_10, None)).replace(str(loading.cache_dir()), "~/.cache/gossamer")
-        raise gs.InputError(message.split(" (")[0])
-    finally:
-        del os.environ["XDG_CACHE_HOME"]
-        if cache is not None:
-            os.environ["XDG_CACHE_HOME"] = cache
-        if variable is not None:
-            os.environ[loading.VARIABLE] = variable
+    raise InputError(message.split(" (")[0])
 
 
 MISTAKES: dict[str, Callable[[], object]] = {
@@ -87,7 +76,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
 
 
 def sentence(name: str) -> str:
-    """What the mistake called `name` is answered with."""
+    """The message for the mistake called `name`."""
     try:
         MISTAKES[name]()
     except gs.GossamerError as error:

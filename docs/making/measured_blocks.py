@@ -1,4 +1,4 @@
-"""Tables of what was measured for the figures, from the JSON that figures.py wrote."""
+"""Tables of what was measured: for the figures of the documentation, on real data, and by the benchmarks."""
 
 import json
 import statistics
@@ -7,18 +7,27 @@ from typing import Any
 
 from method_blocks import table
 
-FIGURES = Path(__file__).parents[1] / "figures"
+from gossamer._common.formatting import mean_std, word
+
+ROOT = Path(__file__).parents[2]
+FIGURES = ROOT / "docs" / "figures"
+"""Written by docs/figures.py."""
+RESULTS = ROOT / "results"
+"""NAME/measured.json is written by results/publish.py."""
+SCRIPTS, RECORDS = ROOT / "benchmarks", RESULTS / "benchmarks"
+"""The benchmarks, and what `make bench` writes."""
+UNITS = {"ratio": (1, ""), "s": (1, " s"), "ms": (1, " ms"), "share": (100, " %")}
+"""The factor and the suffix with which a benchmark's value is shown."""
 
 
-def measured(what: str) -> str:
-    """The table called `what`."""
-    tables = {"nodes": nodes, "synthetic": synthetic, "digits": digits, "partitions": partitions}
-    return tables[what]()
+def measured(figure: str) -> str:
+    """The numbers behind a figure of the documentation."""
+    told = _read(FIGURES / f"{figure}.json")
+    return {"nodes": _nodes, "synthetic": _quadratics, "digits": _digits, "partitions": _partitions}[figure](told)
 
 
-def nodes() -> str:
+def _nodes(told: dict[str, Any]) -> str:
     """How far from the common optimum the nodes of the first figure stop."""
-    told = _read("nodes")
     rows = [
         [m["title"], _number(m["largest_distance"]), _number(m["mean_point_distance"])]
         for m in told["methods"].values()
@@ -28,9 +37,8 @@ def nodes() -> str:
     return f"{table(head, rows)}\n\n{setting}"
 
 
-def synthetic() -> str:
+def _quadratics(told: dict[str, Any]) -> str:
     """The levels at which the methods end on the paper's quadratics."""
-    told = _read("synthetic")
     rows = [[m["title"], m["graph"], *(_number(level) for level in m["tail_means"])] for m in told["methods"].values()]
     head = ["method", "graph", *(f"ζ² = {zeta2:g}" for zeta2 in told["zeta2"])]
     setting = (
@@ -40,9 +48,8 @@ def synthetic() -> str:
     return f"{table(head, rows)}\n\n{setting}"
 
 
-def digits() -> str:
+def _digits(told: dict[str, Any]) -> str:
     """Accuracies on the digits."""
-    told = _read("digits")
     equal, different = "iid", "k-class:k=2"
     rows = []
     for method in told["methods"].values():
@@ -70,17 +77,125 @@ def digits() -> str:
     return f"{table(head, rows)}\n\n{setting}"
 
 
-def partitions() -> str:
+def _partitions(told: dict[str, Any]) -> str:
     """How different the nodes of the partition figure are."""
     rows = [
         [f"`{spec}`", str(min(p["sizes"])), str(max(p["sizes"])), f"{p['label_distance']:.2f}"]
-        for spec, p in _read("partitions").items()
+        for spec, p in told.items()
     ]
     return table(["partition", "smallest node", "largest node", "mean label distance"], rows)
 
 
-def _read(name: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((FIGURES / f"{name}.json").read_text(encoding="utf-8"))
+def result(name: str) -> str:
+    """An item in full: its commands, a table per panel beside the paper's figures, and how the rankings compare."""
+    told = _read(RESULTS / name / "measured.json")
+    commands = "\n".join(told["commands"])
+    return "\n\n".join([f"```sh\n{commands}\n```", _effort(told), *(_panel(panel, name) for panel in told["panels"])])
+
+
+def overview(name: str) -> str:
+    """An item in one table: a row per method, a column per panel."""
+    told = _read(RESULTS / name / "measured.json")
+    panels = told["panels"]
+    rows: dict[str, list[str]] = {}
+    for panel in panels:
+        for line in panel["methods"]:
+            rows.setdefault(line["label"], []).append(_mean(line))
+    return (
+        table(["method", *(panel["title"] for panel in panels)], [[label, *cells] for label, cells in rows.items()])
+        + f"\n\nTest accuracy in percent after {told['epochs']:g} epochs (mean ± standard deviation over the seeds)."
+    )
+
+
+def synthetic() -> str:
+    """The levels of the synthetic experiment."""
+    told = _read(RESULTS / "synthetic" / "measured.json")
+    rows: dict[str, list[str]] = {}
+    for cell in told["cells"]:
+        rows.setdefault(cell["method"], [cell["title"], cell["topology"]]).append(f"{cell['tail_mean']:.1e}")
+    largest = max(told["config"]["zeta2"])
+    stalls = {c["method"]: c["stall"] for c in told["cells"] if c["zeta2"] == largest}
+    lines = [[*cells, f"{stalls[method]:.1e}" if stalls[method] else "–"] for method, cells in rows.items()]
+    head = ["method", "graph", *(f"ζ² = {z:g}" for z in told["config"]["zeta2"]), f"closed form, ζ² = {largest:g}"]
+    seconds = sum(cell["seconds"] for cell in told["cells"])
+    setting = told["config"]
+    draws = "one draw" if setting["draws"] == 1 else f"mean over {setting['draws']} draws"
+    return (
+        f"```sh\n{told['command']}\n```\n\nMean of |∇f(x̄)|² over the last quarter of {setting['rounds']:,} rounds; "
+        f"{setting['nodes']} nodes, d = {setting['dim']}, step size {setting['lr']:g}, β = {setting['beta']:g}, "
+        f"{draws}, {seconds:.0f} s in all.\n\n{table(head, lines)}"
+    )
+
+
+def benchmarks() -> str:
+    """Every measurement that is recorded, and which benchmarks have no record.
+
+    Times without a limit are left out: they tell more of the machine than of the code, and stay in the JSON.
+    """
+    names = {path.stem for path in [*SCRIPTS.glob("[a-z]*.py"), *RECORDS.glob("*.json")]}
+    rows = [row for name in sorted(names) for row in _rows(name)]
+    return table(["benchmark", "what", "measured", "limit", "met"], rows)
+
+
+def _rows(name: str) -> list[list[str]]:
+    record = RECORDS / f"{name}.json"
+    if not record.exists():
+        return [[f"`{name}`", "–", "not run", "–", "–"]]
+    shown = (m for m in _read(record)["measurements"] if m["limit"] is not None or m["unit"] not in ("s", "ms"))
+    return [[f"`{name}`", *_cells(m)] for m in shown]
+
+
+def _cells(m: dict[str, Any]) -> list[str]:
+    factor, unit = UNITS[m["unit"]]
+    digits = 3 if m["unit"] == "ratio" else 1
+    measured = f"{factor * m['value']:.{digits}f}{unit}"
+    if m["limit"] is None:
+        return [m["what"], measured, "–", "–"]
+    limit = f"{'≤' if m['at_most'] else '≥'} {factor * m['limit']:g}{unit}"
+    return [m["what"], measured, limit, "yes" if m["met"] else "**missed**"]
+
+
+def _effort(told: dict[str, Any]) -> str:
+    seconds = told["seconds"]
+    if seconds is None:
+        return "Not run yet."
+    return (
+        f"{told['epochs']:g} epochs. Runs made: {told['runs']}; training time of a run {seconds['median']} s in the "
+        f"median, {seconds['longest']} s at most."
+    )
+
+
+def _panel(panel: dict[str, Any], name: str) -> str:
+    rows = [
+        [
+            line["label"],
+            _mean(line),
+            mean_std(line["paper_mean"], line["paper_std"]),
+            word(line["lr"]),
+            str(line["seeds"]),
+        ]
+        for line in panel["methods"]
+    ]
+    parts = [f"**{panel['title']}**", table(["method", "measured", "paper", "step size", "seeds"], rows)]
+    if panel["ranking"]["pairs"]:
+        sentence = panel["ranking"]["sentence"]
+        parts.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    picture = f"{name}/{panel['title'].replace(', k = ', '-k')}.png"
+    if (RESULTS / picture).exists():
+        parts.append(f"![Test accuracy over the epochs, {panel['title']}]({picture})")
+    return "\n\n".join(parts)
+
+
+def _mean(line: dict[str, Any]) -> str:
+    if line["diverged"]:
+        return "diverged"
+    if line["mean"] is None:
+        return "not run"
+    return mean_std(line["mean"], line["std"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return value
 
 

@@ -1,4 +1,4 @@
-"""From the house's plain-text docstrings to Markdown, for the API reference.
+"""From plain-text docstrings to Markdown, for the API reference.
 
 A docstring is a few paragraphs: prose, a formula in plain letters, an example that doctest runs, or a list of
 arguments with their explanations indented. Each kind is recognised by how it begins and keeps its shape on the page.

@@ -1,4 +1,4 @@
-"""The API reference: one directive for every public name of a room."""
+"""The API reference: one directive for every public name of a package."""
 
 import inspect
 from importlib import import_module
@@ -6,7 +6,7 @@ from types import ModuleType
 
 from plain_docstrings import escape
 
-ROOMS = {
+PAGES = {
     "gossamer": "api/gossamer.md",
     "gossamer.methods": "api/methods.md",
     "gossamer.topology": "api/topology.md",
@@ -22,16 +22,15 @@ ROOMS = {
 }
 
 
-def room(name: str) -> str:
-    """Every public name of a room, explained where it is defined."""
-    module = import_module(name)
-    names = [n for n in module.__all__ if not n.startswith("__")]
-    found = [(n, getattr(module, n)) for n in names]
-    return "\n\n".join(f"::: {name}.{n}" for n, value in found if not isinstance(value, ModuleType))
+def names(package: str) -> str:
+    """A directive for every public name of a package."""
+    module = import_module(package)
+    found = [(name, getattr(module, name)) for name in module.__all__ if not name.startswith("__")]
+    return "\n\n".join(f"::: {package}.{name}" for name, value in found if not isinstance(value, ModuleType))
 
 
 def package() -> str:
-    """Every name that `import gossamer` offers, and where it is explained."""
+    """Every name of `gossamer` itself, with a link to its explanation."""
     module = import_module("gossamer")
     lines = []
     for name in module.__all__:
@@ -42,14 +41,14 @@ def package() -> str:
             lines.append(f"- [`gossamer.{name}`]({_page(value.__name__)}): {_first_sentence(value)}")
         else:
             home = value.__module__
-            owner = max((r for r in ROOMS if home.startswith(f"{r}.")), key=len)
+            owner = max((p for p in PAGES if home.startswith(f"{p}.")), key=len)
             page = "" if owner == "gossamer" else _page(owner)
             lines.append(f"- [`gossamer.{name}`]({page}#{owner}.{name}): {_first_sentence(value)}")
     return "\n".join(lines)
 
 
 def _page(name: str) -> str:
-    return ROOMS[name].removeprefix("api/") if name in ROOMS else "#gossamer.GossamerError"
+    return PAGES[name].removeprefix("api/") if name in PAGES else "#gossamer.GossamerError"
 
 
 def _first_sentence(value: object) -> str:

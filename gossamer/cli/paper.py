@@ -17,11 +17,9 @@ from gossamer.errors import InputError
 if TYPE_CHECKING:
     from gossamer.experiments.paper.plan import Plan
     from gossamer.experiments.paper.recipes import Recipe, Scale
-    from gossamer.experiments.paper.verdict import Line, Panel, Verdict
+    from gossamer.experiments.paper.verdict import Panel, Verdict
 
 paper = App(name="paper", help="Reproduce the paper's tables and figures. Example: gossamer paper table2 --scale smoke")
-
-HEAD = ["method", "measured", "paper", "difference", "step size", "seeds"]
 
 
 @paper.command(name="list")
@@ -198,8 +196,8 @@ def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: P
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
     # The command that makes these runs: --existing would make none.
     command = shlex.join(["gossamer", *(word for word in sys.argv[1:] if word != "--existing")])
-    opening = _beside_the_paper(found.verdict, plan.notes)
-    report = write_report(stored, out / "report.html", title=title, command=command, opening=opening)
+    page = out / "report.html"
+    report = write_report(stored, page, title=title, command=command, verdict=found.verdict, notes=plan.notes)
     figures = write_figures(stored, out / "figures") if recipe.name.startswith("figure") else []
     measured = {**found.to_json(scale, [command]), "notes": plan.notes, "environment": environment()}
     write_json(out / "measured.json", measured)
@@ -211,20 +209,6 @@ def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: P
     if figures:
         print(f"figures: {out / 'figures'}{os.sep}")
     print(f"report: {report}")
-
-
-def _beside_the_paper(verdict: "Verdict", notes: Sequence[str]) -> list[str]:
-    """What is printed, as sections of the report."""
-    from gossamer.report.page import heading, paragraph, table
-
-    sections = [heading("Measured beside the paper"), paragraph(verdict.sentence)]
-    for panel in [*verdict.panels, *verdict.averages]:
-        sections += [
-            paragraph(panel.title),
-            table(HEAD, [_row(line) for line in panel.lines]),
-            paragraph(panel.sentence, note=True),
-        ]
-    return sections + [paragraph(note, note=True) for note in [*notes, *verdict.warnings]]
 
 
 def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
@@ -239,24 +223,12 @@ def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
 
 def _print_panel(panel: "Panel") -> None:
     from gossamer.cli.output import print_table
+    from gossamer.report.tables import beside_paper
 
+    table = beside_paper(panel)
     print(panel.title)
-    print_table(HEAD, [_row(line) for line in panel.lines])
+    print_table(table.head, table.rows)
     print(f"{panel.sentence}\n")
-
-
-def _row(line: "Line") -> list[str]:
-    from gossamer._common.formatting import mean_std
-
-    measured = "diverged" if line.diverged else mean_std(line.mean, line.std)
-    return [
-        line.label,
-        measured,
-        mean_std(line.paper_mean, line.paper_std),
-        "–" if line.difference is None else f"{line.difference:+.1f}".replace("-", "−"),
-        "–" if line.lr is None else f"{line.lr:g}",
-        str(line.seeds),
-    ]
 
 
 def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:

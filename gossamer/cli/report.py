@@ -15,7 +15,7 @@ def report(
     tables: Path | None = None,
     title: str = "",
 ) -> None:
-    """Compare stored runs in one HTML file that opens without a network. Unfinished runs are said so.
+    """Compare stored runs in one HTML file that opens without a network. Unfinished runs are marked.
 
     Example: gossamer report runs/ -o report.html --figures paper/figures --tables paper/tables
 
@@ -34,17 +34,19 @@ def report(
     """
     from gossamer.experiments.store import find_runs
     from gossamer.report import check_report, write_figures, write_report, write_tables
-    from gossamer.report.figures import check_matplotlib
+    from gossamer.report.comparison import collect
+    from gossamer.report.figures import load_matplotlib
 
     if not runs:
         raise InputError("There is nothing to report on; give directories of runs, as in: gossamer report runs/.")
     found = find_runs(*runs)
     check_report(out)
     if figures is not None:
-        check_matplotlib()
-    page = write_report(found, out, **({"title": title} if title else {}))
+        load_matplotlib()
+    comparison = collect(found)
+    page = write_report(comparison, out, title=title)
     print(f"report: {page} ({len(found)} run{'s' if len(found) > 1 else ''})")
     if figures is not None:
-        print(f"figures: {len(write_figures(found, figures))} files in {figures}")
+        print(f"figures: {len(write_figures(comparison, figures))} files in {figures}")
     if tables is not None:
-        print(f"tables: {len(write_tables(found, tables))} files in {tables}")
+        print(f"tables: {len(write_tables(comparison, tables))} files in {tables}")

@@ -66,7 +66,7 @@ def topology(
         "spectral gap": graph.spectral_gap,
     }
     if plot:
-        from gossamer.report.drawings import draw_topology
+        from gossamer.report.figures import draw_topology
 
         draw_topology(graph, plot)
     if json:
@@ -215,9 +215,9 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
         raise InputError(f"{directory} is not a run: it holds no run.json; give the directory of one run.")
     found = StoredRun(directory)
     if plot:
-        from gossamer.report.drawings import draw_curve
+        from gossamer.report.figures import draw_run
 
-        draw_curve(found, plot)
+        draw_run(found.rows, plot, found.label)
     print_run(found, json)
     if plot and not json:
         print(f"drawing: {plot}")

@@ -67,7 +67,7 @@ def synthetic(
     from gossamer._common.progress import progress_bar
     from gossamer.cli.output import print_table
     from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
-    from gossamer.report.synthetic import check_report, explain, table_rows, write_json, write_report
+    from gossamer.report.synthetic import check_report, explain, levels, write_json, write_report
 
     config = SyntheticConfig(
         nodes=nodes,
@@ -91,7 +91,8 @@ def synthetic(
     if json is not None:
         write_json(result, json)
     page = write_report(result, out, command=shlex.join(["gossamer", *sys.argv[1:]]))
-    print_table(*table_rows(result), caption=explain(result))
+    table = levels(result)
+    print_table(table.head, table.rows, caption=explain(result))
     for note in result.notes:
         print(f"note: {note}")
     print(f"figures: {out / 'initial_phase.png'}, {out / 'long_run.png'} (and .svg)")

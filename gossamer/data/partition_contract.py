@@ -1,6 +1,5 @@
 """What a partition is, and what all recipes for one share: the validation set, equal sizes, checks."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer._common import plotting
 from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.errors import InputError
 
@@ -66,12 +66,7 @@ class Partition:
 
     def plot(self, path: str | Path, class_names: Sequence[str] | None = None) -> Path:
         """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file; returns its path."""
-        from gossamer.report.drawings import draw_partition
-
-        if not isinstance(path, str | os.PathLike):
-            raise InputError(f"A drawing needs the path of a file, such as 'partition.png', not {path!r}.")
-        draw_partition(self.label_counts.tolist(), Path(path), self.recipe, class_names)
-        return Path(path)
+        return plotting.plot("partition", self, path, class_names=class_names)
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -1,5 +1,7 @@
 """Tables, figures and the one-file HTML report."""
 
-from gossamer.report.write import check_report, write_figures, write_report, write_tables
+from gossamer.report.figures import write_figures
+from gossamer.report.pages import check_report, write_report
+from gossamer.report.tables import write_tables
 
 __all__ = ["check_report", "write_figures", "write_report", "write_tables"]

@@ -1,148 +1,167 @@
-"""Charts for the page: plotly's figures as plain dictionaries.
-
-Written by hand, because plotly's own classes take longer to check a figure than a browser takes to draw it. Colours of
-text and axes are left to the page's style sheet, so that they follow the reader's theme.
-"""
+"""The charts of a panel as plain numbers; `plotly_charts` draws them for the page, `figures` for papers."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
-from gossamer.report.line_charts import LineChart, Series
-from gossamer.report.style import GREY, Look
-
-Figure = dict[str, Any]
-
-_FEW_POINTS = 30
+from gossamer.report.comparison import ComparisonPanel
 
 
-def figure(chart: LineChart, looks: Mapping[str, Look]) -> Figure:
-    """A chart of lines. Each trace carries its method as `meta`, by which the page shows and hides it."""
-    traces = [_band(s, looks[s.method]) for s in chart.series if s.low]
-    traces += [_line(s, looks[s.method], chart) for s in chart.series]
-    layout = _layout(chart.x_title, chart.y_title)
-    if chart.log_x:
-        layout["xaxis"]["type"] = "log"
-    if chart.log_y:
-        layout["yaxis"] |= {"type": "log", "exponentformat": "power", **_log_ticks(chart)}
-    if chart.ticks:
-        layout["xaxis"] |= {"tickvals": list(chart.ticks), "ticktext": [f"{t:g}" for t in chart.ticks]}
-    if chart.points_only:
-        layout["hovermode"] = "closest"
-        layout["xaxis"]["showgrid"] = False
-    return {"data": traces, "layout": layout}
+@dataclass(frozen=True)
+class Series:
+    """One method's line: points, and their scatter over the seeds."""
+
+    method: str
+    x: list[float]
+    y: list[float]
+    std: list[float] = field(default_factory=list)
+    """The standard deviation over the seeds, if there are several."""
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    """The band to draw, clipped to possible values."""
+    chosen: float | None = None
+    """The x of the point to mark."""
 
 
-def partition_figure(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Figure:
-    """One stacked bar per node, one colour per class."""
-    nodes = list(range(len(counts)))
-    traces = [
-        {
-            "type": "bar",
-            "name": str(name),
-            "x": nodes,
-            "y": [row[k] for row in counts],
-            "marker": {"color": colour},
-            "hovertemplate": f"node %{{x}}: %{{y}} of {name}<extra></extra>",
-        }
-        for k, (name, colour) in enumerate(zip(classes, class_colours(len(classes)), strict=True))
-    ]
-    layout = _layout("node", "samples")
-    layout |= {"barmode": "stack", "bargap": 0.15, "hovermode": "closest", "showlegend": len(classes) <= 20}
-    layout["legend"] = {"traceorder": "reversed", "x": 1.01, "y": 1, "font": {"size": 10}}
-    layout["xaxis"] |= {"dtick": max(1, math.ceil(len(counts) / 16)), "showgrid": False}
-    return {"data": traces, "layout": layout}
+@dataclass(frozen=True)
+class LineChart:
+    """Lines, or points only, one series per method."""
+
+    key: str
+    """A short name, for files and for the page."""
+    title: str
+    caption: str
+    """What it shows, in a sentence."""
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    points_only: bool = False
+    ticks: tuple[float, ...] = ()
+    """Labels of the x axis; empty: chosen by the plotting library."""
 
 
-def class_colours(number: int) -> list[str]:
-    """Colours for the classes, none of them a method's: Tol's muted palette, or beyond ten classes a walk along it."""
-    if number <= len(_MUTED):
-        return list(_MUTED[:number])
-    return [_mixed(k * (len(_RAMP) - 1) / (number - 1)) for k in range(number)]
+def line_charts(panel: ComparisonPanel) -> list[LineChart]:
+    """All charts of a panel that have something to show."""
+    data, data_unit = _unit(_largest(panel, "bytes"), (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1)))
+    time, time_unit = _unit(_largest(panel, "seconds"), (("hours", 3600), ("minutes", 60), ("seconds", 1)))
+    epoch = ("epoch", "epoch", 1.0)
+    found = [
+        _over(panel, "accuracy", "Test accuracy", "Mean over the nodes.", "accuracy", "test accuracy (%)",
+              epoch, scale=100),
+        _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node sends to reach an accuracy.",
+              "accuracy", "test accuracy (%)", ("bytes", f"sent per node ({data_unit})", data), scale=100),
+        _over(panel, "accuracy-seconds", "Accuracy against wall-clock",
+              "Time of the training rounds, without evaluations, on the machine that simulated all nodes, which may "
+              "have been busier during one run than during another.",
+              "accuracy", "test accuracy (%)", ("seconds", time_unit, time), scale=100),
+        _over(panel, "train-loss", "Training loss",
+              "Each node on its own data, mean over the nodes since the last evaluation. It is also low where nodes "
+              "drift apart and do badly on the others' data.",
+              "train_loss", "training loss", epoch, log_y=True),
+        _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy minus the worst node's.",
+              "node_spread", "max − min accuracy (points)", epoch, scale=100, band=False),
+        _over(panel, "consensus", "Consensus distance", "(1/N) Σ |xᵢ − x̄|²: how far the nodes' models are apart.",
+              "consensus_distance", "consensus distance", epoch, log_y=True),
+        _over(panel, "tracking", "Tracking error",
+              "(1/N) Σ |yᵢ − ȳ|²: how far the nodes' estimates of the common direction are apart; tracking methods.",
+              "tracking_error", "tracking error", epoch, log_y=True),
+        _node_accuracies(panel),
+        _step_sizes(panel),
+    ]  # fmt: skip
+    # Most methods do not track: with only one that does, the chart would compare nothing.
+    least = {"tracking": min(2, len(panel.entries))}
+    return [chart for chart in found if len(chart.series) >= least.get(chart.key, 1)]
 
 
-_MUTED = (
-    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
-)  # fmt: skip
-_RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+def _over(
+    panel: ComparisonPanel,
+    key: str,
+    title: str,
+    caption: str,
+    column: str,
+    y_title: str,
+    x: tuple[str, str, float],
+    *,
+    scale: float = 1.0,
+    log_y: bool = False,
+    band: bool = True,
+) -> LineChart:
+    """`column` over the column x (its name, its title, its unit)."""
+    x_column, x_title, unit = x
+    # All nodes start equal: rounding errors in that zero distance would stretch a logarithmic axis.
+    lowest = 1e-9 * _largest(panel, column)
+    series = []
+    for entry in panel.entries:
+        values, along = entry.curves[column], entry.curves[x_column]
+        points = [
+            (a / unit, scale * m, scale * s * band)
+            for a, m, s in zip(along.mean, values.mean, values.std, strict=True)
+            if math.isfinite(a) and math.isfinite(m) and (m > lowest or not log_y)
+        ]
+        if points:
+            series.append(_series(entry.method, points, log_y, top=scale if column == "accuracy" else math.inf))
+    if any(s.low for s in series):
+        caption += " The band is ± one standard deviation over the seeds."
+    return LineChart(key, title, caption, x_title, y_title, tuple(series), log_y=log_y)
 
 
-def _mixed(place: float) -> str:
-    """The colour at a place between two anchors of the ramp."""
-    k = min(int(place), len(_RAMP) - 2)
-    mixed = (round(a + (place - k) * (b - a)) for a, b in zip(_RAMP[k], _RAMP[k + 1], strict=True))
-    return "#" + "".join(f"{value:02X}" for value in mixed)
+def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, top: float) -> Series:
+    x, y = [p[0] for p in points], [p[1] for p in points]
+    if not any(s > 0 for *_, s in points):
+        return Series(method, x, y)
+    # A logarithmic axis cannot show a band that reaches below 0.
+    low = [max(m - s, m / 10 if log_y else 0.0) for _, m, s in points]
+    return Series(method, x, y, [s for *_, s in points], low, [min(m + s, top) for _, m, s in points])
 
 
-def _line(series: Series, look: Look, chart: LineChart) -> Figure:
-    marked = chart.points_only or len(series.x) <= _FEW_POINTS
-    size: Any = 8 if chart.points_only else 6
-    if series.chosen is not None:
-        size = [11 if x == series.chosen else 6 for x in series.x]
-    trace: Figure = {
-        "type": "scatter",
-        "name": series.method,
-        "meta": series.method,
-        "mode": "markers" if chart.points_only else "lines+markers" if marked else "lines",
-        "x": _short(series.x),
-        "y": _short(series.y),
-        "line": {"color": look.colour, "dash": look.dash, "width": look.width},
-        "marker": {"color": look.colour, "symbol": look.marker, "size": size},
-        "hovertemplate": "%{y:.4~g}",
-    }
-    if series.std:
-        trace["customdata"] = _short(series.std)
-        trace["hovertemplate"] = "%{y:.4~g} ± %{customdata:.2~g}"
-    if chart.points_only:
-        trace["text"] = [str(round(x)) for x in series.x]
-        trace["hovertemplate"] = f"node %{{text}}: %{{y:.1f}} %<extra>{series.method}</extra>"
-    return trace
+def _node_accuracies(panel: ComparisonPanel) -> LineChart:
+    entries = [e for e in panel.entries if e.node_accuracy]
+    width = 0.7 / max(1, len(entries))
+    series = []
+    for k, entry in enumerate(entries):
+        # The points of a node's methods are side by side.
+        shift = width * (k - (len(entries) - 1) / 2)
+        x = [node + shift for node in range(len(entry.node_accuracy))]
+        series.append(Series(entry.method, x, [100 * a for a in entry.node_accuracy]))
+    nodes = max((len(e.node_accuracy) for e in entries), default=0)
+    step = max(1, math.ceil(nodes / 16))
+    return LineChart(
+        "node-accuracy",
+        "Accuracy of every node",
+        "Every node's own model on the common test set at the end, averaged over the seeds.",
+        "node",
+        "test accuracy (%)",
+        tuple(series),
+        points_only=True,
+        ticks=tuple(float(node) for node in range(0, nodes, step)),
+    )
 
 
-def _band(series: Series, look: Look) -> Figure:
-    red, green, blue = (int(look.colour[k : k + 2], 16) for k in (1, 3, 5))
-    return {
-        "type": "scatter",
-        "meta": series.method,
-        "x": _short(series.x + series.x[::-1]),
-        "y": _short(series.high + series.low[::-1]),
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": f"rgba({red},{green},{blue},0.16)",
-        "hoverinfo": "skip",
-    }
+def _step_sizes(panel: ComparisonPanel) -> LineChart:
+    series = []
+    for entry in panel.entries:
+        points = [(lr, 100 * score) for lr, score in entry.step_sizes if lr > 0 and math.isfinite(score)]
+        if len(points) > 1:
+            series.append(Series(entry.method, [x for x, _ in points], [y for _, y in points], chosen=entry.cell.lr))
+    ticks = sorted({x for s in series for x in s.x})
+    return LineChart(
+        "step-sizes",
+        "Choice of the step size",
+        "Accuracy on the validation set for every step size that was tried; the larger marker is the chosen one.",
+        "step size",
+        "validation accuracy (%)",
+        tuple(series),
+        log_x=True,
+        ticks=tuple(ticks) if len(ticks) <= 6 else (),
+    )
 
 
-def _layout(x_title: str, y_title: str) -> Figure:
-    axis = {"automargin": True, "zeroline": False}
-    return {
-        "xaxis": {
-            **axis,
-            "title": {"text": x_title, "standoff": 8},
-            "hoverformat": ".3~g",
-            "unifiedhovertitle": {"text": f"{x_title}: %{{x}}"},
-            "spikethickness": 1,
-            "spikecolor": GREY,
-            "spikedash": "dot",
-        },
-        "yaxis": {**axis, "title": {"text": y_title, "standoff": 8}},
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "hovermode": "x unified",
-        "showlegend": False,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12},
-    }
+def _largest(panel: ComparisonPanel, column: str) -> float:
+    return max((v for e in panel.entries for v in e.curves[column].mean if math.isfinite(v)), default=0.0)
 
 
-def _log_ticks(chart: LineChart) -> Figure:
-    """Labels at powers of ten, and over less than two of them also at 2 and 5: plotly would label every digit."""
-    values = [y for s in chart.series for y in s.y]
-    ratio = max(values) / min(values)
-    return {"dtick": 1} if ratio >= 100 else {"dtick": "D2"} if ratio >= 4 else {}
-
-
-def _short(values: Sequence[float]) -> list[float | None]:
-    """Five digits are more than a screen shows; a page of many runs would be several times as large with all."""
-    return [float(f"{v:.5g}") if math.isfinite(v) else None for v in values]
+def _unit(largest: float, units: tuple[tuple[str, float], ...]) -> tuple[float, str]:
+    """The largest unit of which there are at least two."""
+    name, size = next(((n, s) for n, s in units if largest >= 2 * s), units[-1])
+    return float(size), name

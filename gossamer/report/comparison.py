@@ -1,36 +1,62 @@
-"""What a report compares: from stored runs to plain values that tables, charts and figures are made of."""
+"""Stored runs, compared: the plain values of which tables, charts and figures are made."""
 
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer._common.metrics import Row
 from gossamer._common.specs import normalized, split
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
-from gossamer.report.curves import Band, at_the_end, average, node_accuracy
 from gossamer.report.style import Look, looks
 
 NOT_SETTINGS = ("method", "lr", "seed")
-"""What varies within a panel; everything else makes another panel."""
+"""What may vary within a panel; a difference in anything else makes another panel."""
 _GRAPH = ("topology", "weights")
 
-Settings = dict[str, Any]
+FloatArray = NDArray[np.float64]
+
+MOST_POINTS = 200
+"""Curves with more evaluations are thinned out to this many points."""
+
+_COLUMNS: dict[str, Callable[[Row], float | None]] = {
+    "epoch": lambda row: row.get("epoch"),
+    "bytes": lambda row: row.get("bytes_sent"),
+    "seconds": lambda row: row.get("seconds"),
+    "accuracy": lambda row: row.get("accuracy"),
+    "averaged_accuracy": lambda row: row.get("averaged_accuracy"),
+    "train_loss": lambda row: row.get("train_loss"),
+    "node_spread": lambda row: row["accuracy_max"] - row["accuracy_min"] if "accuracy_max" in row else None,
+    "consensus_distance": lambda row: row.get("consensus_distance"),
+    "tracking_error": lambda row: row.get("tracking_error"),
+}
 
 
 @dataclass(frozen=True)
-class Entry:
+class Band:
+    """One metric over the course of training: mean and sample standard deviation over seeds; nan where missing."""
+
+    mean: list[float]
+    std: list[float]
+
+
+@dataclass(frozen=True)
+class MethodResult:
     """One method in one panel, with the step size that was chosen for it."""
 
     cell: Cell
-    own_settings: Settings
-    """Graph and weights, if they are not those of the panel: some methods need their own."""
+    own_settings: dict[str, Any]
+    """Graph and weights where they differ from the panel's: some methods need their own."""
 
     @property
     def method(self) -> str:
@@ -44,7 +70,7 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """The name in tables: with the graph, where it is not the panel's."""
+        """The name in tables, with the graph if it is not the panel's."""
         on = ", ".join(map(str, self.own_settings.values()))
         return f"{self.method} on {on}" if on else self.method
 
@@ -60,27 +86,27 @@ class Entry:
 
     @property
     def runs(self) -> list[StoredRun]:
-        """What the curves are made of: the finished runs with the chosen step size, or else what there is."""
+        """The runs behind the curves: those done with the chosen step size, else those that have any rows."""
         return self._source.runs or [r for r in _all(self._source) if r.rows]
 
     @property
     def wanted(self) -> int:
-        """How many seeds were begun with that step size."""
+        """How many seeds were started with that step size."""
         return len(_all(self._source))
 
     @cached_property
     def curves(self) -> dict[str, Band]:
-        """Every figure over the course of training."""
+        """Every metric over the course of training."""
         return average([run.rows for run in self.runs], finished=bool(self._source.runs))
 
     @cached_property
     def node_accuracy(self) -> list[float]:
-        """The last accuracy of every node, averaged over the seeds."""
+        """The final accuracy of every node, averaged over the seeds."""
         return node_accuracy([run.rows for run in self.runs])
 
     @property
     def step_sizes(self) -> list[tuple[float, float]]:
-        """Every step size that was tried to the end, with its validation accuracy."""
+        """Every step size with finished runs, and its validation accuracy."""
         return [(c.lr, c.score) for c in self.cell.candidates if math.isfinite(c.score)]
 
     @property
@@ -90,11 +116,11 @@ class Entry:
 
     @property
     def worst_node(self) -> float:
-        """The lowest accuracy of any node at the end, with any of the seeds; nan where it was not measured."""
+        """The lowest final accuracy of any node with any seed; nan where it was not measured."""
         return min((run.rows[-1].get("accuracy_min", math.nan) for run in self.runs), default=math.nan)
 
     def last(self, column: str) -> float:
-        """A figure at the end, averaged over the seeds; nan where it was not measured."""
+        """A metric at the end, averaged over the seeds; nan where it was not measured."""
         return at_the_end([run.rows for run in self.runs], column)
 
     @property
@@ -103,26 +129,26 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Panel:
+class ComparisonPanel:
     """Methods on the same data, graph and model, best first."""
 
     name: str
-    """What tells this panel from the others."""
+    """The settings in which it differs from the other panels."""
     key: str
-    """The same as part of a file's name."""
-    settings: Settings
-    entries: tuple[Entry, ...]
+    """The same, fit for a file name."""
+    settings: dict[str, Any]
+    entries: tuple[MethodResult, ...]
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What is known of the panel's first run: graph, partition."""
+        """What run.json says of the panel's first run: graph, partition, environment."""
         entry = next(e for e in self.entries if not e.own_settings)
         first = min(entry.cell.candidates[0].runs or _all(entry.cell.candidates[0]), key=lambda r: r.experiment.seed)
         return first.about
 
     @property
     def notes(self) -> list[str]:
-        """What the choice of step sizes has to say about single methods, those of equal content in one sentence."""
+        """Warnings about the choice of step sizes; methods with the same warning share a sentence."""
         groups: dict[str, list[str]] = {}
         for entry in self.entries:
             for warning in entry.cell.warnings:
@@ -135,8 +161,8 @@ class Panel:
         ]
 
     @property
-    def best(self) -> Entry | None:
-        """The entry with the highest accuracy, if any has one."""
+    def best(self) -> MethodResult | None:
+        """The method with the highest accuracy, if any has one."""
         return self.entries[0] if math.isfinite(self.entries[0].mean) else None
 
 
@@ -145,9 +171,9 @@ class Comparison:
     """Everything that a report shows."""
 
     runs: tuple[StoredRun, ...]
-    panels: tuple[Panel, ...]
+    panels: tuple[ComparisonPanel, ...]
     looks: dict[str, Look]
-    """The look of every method, the best first: in the order of their ranks, averaged over the panels."""
+    """The look of every method, ordered by rank averaged over the panels, best first."""
 
     @property
     def methods(self) -> list[str]:
@@ -156,7 +182,7 @@ class Comparison:
 
     @cached_property
     def values(self) -> dict[str, list[Any]]:
-        """Every setting with all its values; methods by their labels."""
+        """Every setting and all its values; methods by their labels."""
         found: dict[str, dict[Any, None]] = {key: {} for key in Experiment().settings}
         for run in self.runs:
             for key, value in run.experiment.settings.items():
@@ -164,8 +190,8 @@ class Comparison:
         return {key: self.methods if key == "method" else sorted(values, key=natural) for key, values in found.items()}
 
     @property
-    def shared(self) -> Settings:
-        """The settings that all runs have in common; of epochs and rounds only those that count."""
+    def shared(self) -> dict[str, Any]:
+        """The settings that all runs share; of epochs and rounds only the one in effect."""
         void = {"epochs" if run.experiment.rounds else "rounds" for run in self.runs}
         void = void if len(void) == 1 else set()
         return {key: values[0] for key, values in self.values.items() if len(values) == 1 and key not in void}
@@ -177,7 +203,7 @@ class Comparison:
 
     @cached_property
     def environments(self) -> dict[str, list[str]]:
-        """Versions and machines, each with all its values."""
+        """Versions and machines, and all values of each."""
         found: dict[str, dict[str, None]] = {}
         for run in self.runs:
             for key, value in run.about.get("environment", {}).items():
@@ -187,15 +213,20 @@ class Comparison:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What a reader must know before anything else: that there are runs without a result."""
+        """How many runs have no result."""
         counts = {status: sum(r.status == status for r in self.runs) for status in ("unfinished", "failed", "diverged")}
         words = {"unfinished": "not finished", "failed": "failed", "diverged": "diverged"}
         told = [f"{n} of {len(self.runs)} runs {words[status]}" for status, n in counts.items() if n]
-        return [f"{', '.join(told)}. Accuracies are of those that are done."] if told else []
+        return [f"{', '.join(told)}. Accuracies are those of finished runs."] if told else []
 
 
-def collect(runs: Iterable[StoredRun]) -> Comparison:
-    """Compare runs: panels of equal settings, in each the methods with their chosen step sizes."""
+def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
+    """Compare runs: panels of equal settings, in each the methods with their chosen step sizes.
+
+    A comparison is returned as it is, so that one can be made once and then written as page, figures and tables.
+    """
+    if isinstance(runs, Comparison):
+        return runs
     found = tuple(dict.fromkeys(runs))
     if not found:
         raise InputError("There are no runs to report on; make some with gossamer run, compare or sweep.")
@@ -206,49 +237,49 @@ def collect(runs: Iterable[StoredRun]) -> Comparison:
         len({(s["dataset"], s["model"]) for s, _ in groups}) == len({s["dataset"] for s, _ in groups})
         and len(varied) > 1
     ):
-        # The dataset tells the model.
+        # The model follows from the dataset.
         varied = [key for key in varied if key != "model"]
-    panels: list[Panel] = []
+    panels: list[ComparisonPanel] = []
     for settings, entries in groups:
         name = _name(settings, varied)
         key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
         if any(panel.key == key for panel in panels):
             key = f"{key}-{len(panels)}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
-        panels.append(Panel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
+        panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
     return Comparison(found, tuple(panels), _looks(panels))
 
 
-def _by_settings(cells: Sequence[Cell]) -> list[tuple[Settings, list[Entry]]]:
-    groups: dict[str, tuple[Settings, list[Entry]]] = {}
+def _by_settings(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
+    groups: dict[str, tuple[dict[str, Any], list[MethodResult]]] = {}
     for cell in cells:
         settings = {k: v for k, v in cell.experiment.settings.items() if k not in NOT_SETTINGS}
-        groups.setdefault(json.dumps(settings), (settings, []))[1].append(Entry(cell, {}))
+        groups.setdefault(json.dumps(settings), (settings, []))[1].append(MethodResult(cell, {}))
     return list(groups.values())
 
 
-def _joined(groups: list[tuple[Settings, list[Entry]]]) -> list[tuple[Settings, list[Entry]]]:
-    """Methods that were only run on a graph or with weights of their own join the others' panel, and say so."""
-    kept: list[tuple[Settings, list[Entry]]] = []
+def _joined(groups: list[tuple[dict[str, Any], list[MethodResult]]]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
+    """Methods that ran only on a graph or with weights of their own join the others' panel."""
+    kept: list[tuple[dict[str, Any], list[MethodResult]]] = []
     for settings, entries in sorted(groups, key=lambda group: -len(group[1])):
         for host_settings, host in kept:
             own = {k: settings[k] for k in settings if settings[k] != host_settings[k]}
             if set(own) <= set(_GRAPH) and not {e.method for e in entries} & {e.method for e in host}:
-                host += [Entry(entry.cell, own) for entry in entries]
+                host += [MethodResult(entry.cell, own) for entry in entries]
                 break
         else:
             kept.append((settings, list(entries)))
     return kept
 
 
-def _name(settings: Settings, varied: list[str]) -> str:
+def _name(settings: dict[str, Any], varied: list[str]) -> str:
     keys = varied or ["dataset", "model", "partition", "topology"]
     words = (settings[k] if isinstance(settings[k], str) else f"{k.replace('_', ' ')} {settings[k]:g}" for k in keys)
     return " · ".join(words)
 
 
-def _looks(panels: Sequence[Panel]) -> dict[str, Look]:
-    """Every label's look: that of the built-in method if its hyper-parameters are the usual ones, else its own."""
+def _looks(panels: Sequence[ComparisonPanel]) -> dict[str, Look]:
+    """The look of every label: the built-in method's if its hyper-parameters are the defaults, else its own."""
     names: dict[str, str] = {}
     ranks: dict[str, list[int]] = {}
     for panel in panels:
@@ -266,6 +297,61 @@ def _all(candidate: Candidate) -> list[StoredRun]:
 
 
 def natural(value: Any) -> tuple[Any, ...]:
-    """A key that sorts numbers by their size, also within words: k=2 before k=10."""
+    """A sort key that orders numbers by value, also within words: k=2 before k=10."""
     parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
     return tuple((0, float(part), "") if k % 2 else (1, 0.0, part) for k, part in enumerate(parts))
+
+
+def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, Band]:
+    """Every column's band over runs that differ in their seed.
+
+    The partition depends on the seed, so epochs differ in their number of rounds, and evaluations do not coincide.
+    Every run is therefore interpolated linearly at the evaluations of the run that ends first: finished runs at the
+    same fraction of their length, others at the same epoch, as far as the shortest goes.
+    """
+    kept = [rows for rows in runs if rows]
+    along = [_places(rows, finished) for rows in kept]
+    common = _thinned(min(along, key=lambda places: places[-1], default=np.empty(0)))
+    pairs = list(zip(along, kept, strict=True))
+    return {
+        name: _band([np.interp(common, places, _numbers(rows, value)) for places, rows in pairs])
+        for name, value in _COLUMNS.items()
+    }
+
+
+def at_the_end(runs: Sequence[Sequence[Row]], column: str) -> float:
+    """A column's last value of every run, averaged over the runs; nan where one has none."""
+    last = [_numbers(rows[-1:], _COLUMNS[column])[0] for rows in runs if rows]
+    return float(np.mean(last)) if last else math.nan
+
+
+def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
+    """The final accuracy of every node, averaged over the runs."""
+    last = [rows[-1]["node_accuracy"] for rows in runs if rows and rows[-1].get("node_accuracy")]
+    return [float(v) for v in np.mean(last, axis=0)] if last else []
+
+
+def _places(rows: Sequence[Row], finished: bool) -> FloatArray:
+    """Where the evaluations are: the fraction of the run, or the epoch."""
+    epochs = np.array([row["epoch"] for row in rows], dtype=float)
+    # Rounded, so that places which differ only in the last bit coincide.
+    return np.round(epochs / (epochs[-1] or 1.0), 12) if finished else epochs
+
+
+def _thinned(places: FloatArray) -> FloatArray:
+    chosen = np.linspace(0, len(places) - 1, min(len(places), MOST_POINTS)).round().astype(int)
+    return np.take(places, chosen)
+
+
+def _numbers(rows: Sequence[Row], value: Callable[[Row], float | None]) -> FloatArray:
+    return np.array([value(row) for row in rows], dtype=float)
+
+
+def _band(values: list[FloatArray]) -> Band:
+    if not values:
+        return Band([], [])
+    table = np.array(values)
+    with np.errstate(invalid="ignore"):
+        mean = table.mean(axis=0)
+        std = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(mean))
+    return Band(mean.tolist(), std.tolist())

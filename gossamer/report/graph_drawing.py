@@ -1,4 +1,4 @@
-"""A communication graph as a picture: where its nodes stand, and the drawing as SVG."""
+"""Drawing a communication graph: the positions of its nodes, and the lines and discs as SVG."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,11 @@ Edge = Sequence[int]
 Place = tuple[float, float]
 
 MOST_EDGES = 3000
-"""A drawing with more would be a black disc, and slow."""
+"""With more edges a drawing would be a black disc, and slow."""
 
 
 def places(nodes: int, edges: Sequence[Edge]) -> list[Place]:
-    """Coordinates between -1 and 1: trees spread from their centre, lattices and the cube look like what they are.
-
-    Everything else stands on a circle.
-    """
+    """Coordinates between -1 and 1: a layout for trees, chains, lattices and the cube; a circle for other graphs."""
     if 2 < nodes == len(edges) + 1:
         neighbours: list[list[int]] = [[] for _ in range(nodes)]
         for a, b in edges:
@@ -25,21 +22,18 @@ def places(nodes: int, edges: Sequence[Edge]) -> list[Place]:
     return _cube(nodes, edges) or _lattice(nodes, edges) or circle
 
 
-def svg(nodes: int, edges: Sequence[Edge], description: str) -> str:
-    """The graph as an SVG drawing in the page's colours."""
+def svg(nodes: int, edges: Sequence[Edge]) -> str:
+    """The graph as what stands inside an SVG of 200 by 200; empty if it has too many edges to draw."""
     if len(edges) > MOST_EDGES:
         return ""
     at = [(100 + 86 * x, 100 + 86 * y) for x, y in places(nodes, edges)]
     lines, discs = marks(at, edges, 8.0 if nodes <= 32 else max(1.5, 200 / nodes))
     names = "".join(f'<text x="{x:.1f}" y="{y:.1f}" dy=".35em">{k}</text>' for k, (x, y) in enumerate(at))
-    return (
-        f'<svg class="graph" viewBox="0 0 200 200" role="img" aria-label="{description}">'
-        f"<g>{lines}</g>{discs}{names if nodes <= 32 else ''}</svg>"
-    )
+    return f"<g>{lines}</g>{discs}{names if nodes <= 32 else ''}"
 
 
 def marks(at: Sequence[Place], edges: Sequence[Edge], radius: float) -> tuple[str, str]:
-    """SVG's lines of the edges and discs of the nodes."""
+    """The edges as SVG lines and the nodes as discs."""
     lines = (
         f'<line x1="{at[a][0]:.1f}" y1="{at[a][1]:.1f}" x2="{at[b][0]:.1f}" y2="{at[b][1]:.1f}"/>' for a, b in edges
     )
@@ -60,7 +54,7 @@ def _cube(nodes: int, edges: Sequence[Edge]) -> list[Place]:
 
 
 def _lattice(nodes: int, edges: Sequence[Edge]) -> list[Place]:
-    """A grid or a torus whose node r * columns + c sits in row r and column c; nothing if the graph is neither."""
+    """A grid or torus whose node r * columns + c is in row r and column c; empty if the graph is neither."""
     for rows in range(2, nodes // 2 + 1):
         columns, rest = divmod(nodes, rows)
         whole = rows * (columns - 1) + columns * (rows - 1)
@@ -92,7 +86,7 @@ def _arc(place: int, number: int) -> float:
 
 
 def _chain(neighbours: list[list[int]]) -> list[Place]:
-    """A line that runs to and fro, so that a long one stays readable."""
+    """A line that runs back and forth, so that a long one stays readable."""
     end = next(node for node, near in enumerate(neighbours) if len(near) == 1)
     order, before = [end], -1
     while len(order) < len(neighbours):
@@ -110,7 +104,7 @@ def _chain(neighbours: list[list[int]]) -> list[Place]:
 
 
 def _tree(neighbours: list[list[int]]) -> list[Place]:
-    """Every generation on its own circle; a branch gets a share of the circle in proportion to its leaves."""
+    """Every generation on its own circle; a branch gets a share of it in proportion to its leaves."""
     root = _centre(neighbours)
     parent, order = {root: -1}, [root]
     for node in order:
@@ -140,7 +134,7 @@ def _tree(neighbours: list[list[int]]) -> list[Place]:
 
 
 def _centre(neighbours: list[list[int]]) -> int:
-    """The last node that remains when the leaves of a tree are taken off again and again."""
+    """The last node that remains when the leaves of a tree are removed repeatedly."""
     degree = [len(near) for near in neighbours]
     ring = [node for node, d in enumerate(degree) if d == 1]
     left = len(degree)

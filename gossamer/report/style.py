@@ -1,67 +1,16 @@
-"""How a method looks: the same colour, dashes and marker in every figure, in print, on light and on dark pages."""
+"""The look of a method: the same colour, dashes and marker in every figure, in print, on light and on dark pages."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-# Okabe and Ito's palette without black and yellow, which vanish on dark and on light pages, and a grey: told apart by
-# colour-blind readers.
+# Okabe and Ito's palette, distinguishable for colour-blind readers, without black and yellow, which vanish on dark and
+# on light pages, and with a grey.
 SKY, BLUE, PINK, ORANGE, GREEN, VERMILION = "#56B4E9", "#0072B2", "#CC79A7", "#E69F00", "#009E73", "#D55E00"
 GREY = "#7F7F7F"
-# Of no built-in method, and each with a contrast of 3 : 1 at least to light and to dark pages.
+# Used by no built-in method; each has a contrast of at least 3 : 1 to light and to dark pages.
 _OWN = ("#8F4FF0", "#E5178F", "#58A20A", "#00A3AD", "#D6173A", "#A8632F", "#8A8F00")
-
-
-@dataclass(frozen=True)
-class Look:
-    """A line's colour, dashes ("solid", "dash", "dot" or "dashdot"), marker (plotly's name) and width in points."""
-
-    colour: str
-    dash: str
-    marker: str
-    width: float = 1.5
-
-
-BUILT_IN = {
-    "dsgd": Look(SKY, "solid", "circle"),
-    "dsgdm": Look(BLUE, "solid", "square"),
-    "qg-dsgdm": Look(PINK, "solid", "diamond"),
-    "decentlam": Look(ORANGE, "solid", "triangle-up"),
-    "gradient-tracking": Look(GREEN, "solid", "triangle-down"),
-    "momentum-tracking": Look(VERMILION, "solid", "star", 2.6),
-    "abm": Look(GREEN, "dash", "cross"),
-    "gtadam": Look(PINK, "dash", "x"),
-    "d2": Look(ORANGE, "dash", "pentagon"),
-    "relaysum": Look(SKY, "dash", "hexagon"),
-    "relaysum-m": Look(BLUE, "dash", "triangle-left"),
-    "all-reduce-sgdm": Look(GREY, "solid", "triangle-right"),
-}
-"""The methods that come with Gossamer, in their usual form."""
-
-_MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x")
-
-
-def looks(names: Iterable[str]) -> dict[str, Look]:
-    """A look for every name: the fixed one of a built-in method, for others one that follows from the name.
-
-    Methods of the user's own and other hyper-parameters have strong lines in colours that no built-in method has. Where
-    two of them would share a look, the later one in the alphabet takes the next colour that is free, after the last
-    colour the first one dashed.
-    """
-    wanted = list(dict.fromkeys(names))
-    chosen = {name: BUILT_IN[name] for name in wanted if name in BUILT_IN}
-    for name in sorted(set(wanted) - set(chosen)):
-        start = crc32(name.encode())
-        order = [_own_look(start + k, dash) for dash in ("solid", "dash") for k in range(len(_OWN))]
-        taken = set(chosen.values())
-        chosen[name] = next((look for look in order if look not in taken), order[0])
-    return {name: chosen[name] for name in wanted}
-
-
-def _own_look(number: int, dash: str) -> Look:
-    k = number % len(_OWN)
-    return Look(_OWN[k], dash, _MARKERS[k], 2.2)
 
 
 MARKER_PATHS = {
@@ -78,7 +27,68 @@ MARKER_PATHS = {
     "hexagon": "M0,-4.2L3.6,-2.1V2.1L0,4.2L-3.6,2.1V-2.1Z",
     "star": "M0,-5.5L1.4,-1.8L5.3,-1.7L2.2,0.7L3.3,4.5L0,2.3L-3.3,4.5L-2.2,0.7L-5.3,-1.7L-1.4,-1.8Z",
 }
-"""Every marker as an SVG path around the origin, for the legends of the page."""
+"""Every marker as an SVG path around the origin."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A line's colour, dashes ("solid", "dash", "dot" or "dashdot"), marker (plotly's name) and width in points."""
+
+    colour: str
+    dash: str
+    marker: str
+    width: float = 1.5
+
+    @property
+    def svg_dashes(self) -> str:
+        """The dashes as SVG's `stroke-dasharray`, for the legends of the page."""
+        return {"solid": "", "dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3"}[self.dash]
+
+    @property
+    def svg_marker(self) -> str:
+        """The marker as an SVG path around the origin."""
+        return MARKER_PATHS[self.marker]
+
+
+BUILT_IN = {
+    "dsgd": Look(SKY, "solid", "circle"),
+    "dsgdm": Look(BLUE, "solid", "square"),
+    "qg-dsgdm": Look(PINK, "solid", "diamond"),
+    "decentlam": Look(ORANGE, "solid", "triangle-up"),
+    "gradient-tracking": Look(GREEN, "solid", "triangle-down"),
+    "momentum-tracking": Look(VERMILION, "solid", "star", 2.6),
+    "abm": Look(GREEN, "dash", "cross"),
+    "gtadam": Look(PINK, "dash", "x"),
+    "d2": Look(ORANGE, "dash", "pentagon"),
+    "relaysum": Look(SKY, "dash", "hexagon"),
+    "relaysum-m": Look(BLUE, "dash", "triangle-left"),
+    "all-reduce-sgdm": Look(GREY, "solid", "triangle-right"),
+}
+"""The methods of Gossamer with their default hyper-parameters."""
+
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x")
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name: fixed for a built-in method, derived from the name for others.
+
+    A user's own methods and other hyper-parameters get thick lines in colours that no built-in method has. Where two
+    would share a look, the later one in the alphabet takes the next free colour, and after the last colour the first
+    one dashed.
+    """
+    wanted = list(dict.fromkeys(names))
+    chosen = {name: BUILT_IN[name] for name in wanted if name in BUILT_IN}
+    for name in sorted(set(wanted) - set(chosen)):
+        start = crc32(name.encode())
+        order = [_own_look(start + k, dash) for dash in ("solid", "dash") for k in range(len(_OWN))]
+        taken = set(chosen.values())
+        chosen[name] = next((look for look in order if look not in taken), order[0])
+    return {name: chosen[name] for name in wanted}
+
+
+def _own_look(number: int, dash: str) -> Look:
+    k = number % len(_OWN)
+    return Look(_OWN[k], dash, _MARKERS[k], 2.2)
 
 
 def line_style(method: str) -> dict[str, object]:
@@ -114,3 +124,23 @@ def matplotlib_marker(look: Look) -> str:
         "star": "*",
     }
     return letters[look.marker]
+
+
+def class_colours(number: int) -> list[str]:
+    """Colours for classes, none of them a method's: Tol's muted palette, or beyond ten classes a ramp."""
+    if number <= len(_MUTED):
+        return list(_MUTED[:number])
+    return [_mixed(k * (len(_RAMP) - 1) / (number - 1)) for k in range(number)]
+
+
+_MUTED = (
+    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
+)  # fmt: skip
+_RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+
+
+def _mixed(place: float) -> str:
+    """The colour at a position between two anchors of the ramp."""
+    k = min(int(place), len(_RAMP) - 2)
+    mixed = (round(a + (place - k) * (b - a)) for a, b in zip(_RAMP[k], _RAMP[k + 1], strict=True))
+    return "#" + "".join(f"{value:02X}" for value in mixed)

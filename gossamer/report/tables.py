@@ -2,29 +2,34 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gossamer._common.files import write_text
-from gossamer._common.formatting import NONE, duration, mean_std, percent, size
-from gossamer.report.comparison import Comparison, Entry, Panel
+from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word
+from gossamer.experiments.store import StoredRun
+from gossamer.report.comparison import Comparison, ComparisonPanel, MethodResult, collect
+
+if TYPE_CHECKING:
+    from gossamer.experiments.paper.verdict import Panel as PaperPanel
 
 _MOST_COLUMNS = 8
 
 
 @dataclass(frozen=True)
 class Table:
-    """Words in rows; `best` are the places (row, column) set in bold."""
+    """Text in rows; `best` are the cells (row, column) set in bold."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     best: frozenset[tuple[int, int]] = frozenset()
 
 
-def ranking(panel: Panel) -> Table:
-    """The methods of a panel, best first, with what they reached and what it cost."""
+def ranking(panel: ComparisonPanel) -> Table:
+    """The methods of a panel, best first, with their accuracy and its cost."""
     head = ["", "method", "test accuracy (%)", "step size", "seeds", "worst node (%)", "averaged model (%)",
             "sent per node", "time"]  # fmt: skip
     rows = []
@@ -48,7 +53,7 @@ def ranking(panel: Panel) -> Table:
 def matrix(comparison: Comparison) -> Table:
     """Methods and panels, the best accuracy of each panel in bold: the form of the paper's tables.
 
-    One row per method; of many panels, one row per panel.
+    One row per method, or with many panels one row per panel.
     """
     entries = [e for panel in comparison.panels for e in panel.entries]
     titles = list(dict.fromkeys(e.title for e in sorted(entries, key=lambda e: comparison.methods.index(e.method))))
@@ -67,21 +72,37 @@ def matrix(comparison: Comparison) -> Table:
     return Table(["setting", *turned[0][1:]], turned[1:], frozenset((c - 1, r + 1) for r, c in best))
 
 
-def accuracy(entry: Entry) -> str:
+def accuracy(entry: MethodResult) -> str:
     """Mean ± standard deviation over the seeds in percent, or why there is none."""
     return entry.missing or mean_std(entry.mean, entry.std, scale=100)
 
 
-def step_size(entry: Entry) -> str:
-    """The chosen one, with a star where it is at the edge of those tried."""
+def step_size(entry: MethodResult) -> str:
+    """The chosen step size, with a star if it is the smallest or largest of those tried."""
     lr = entry.cell.lr
     return NONE if lr is None else f"{lr:g}{'*' if entry.cell.at_edge else ''}"
 
 
-def seeds(entry: Entry) -> str:
-    """How many seeds are in the mean, and of how many if some are missing."""
+def seeds(entry: MethodResult) -> str:
+    """The number of seeds in the mean, and out of how many if some are missing."""
     done = entry.cell.seeds
     return str(done) if done == entry.wanted else f"{done} of {entry.wanted}"
+
+
+def beside_paper(panel: "PaperPanel") -> Table:
+    """What was measured, what the paper printed, and the difference in points, method by method."""
+    rows = [
+        [
+            line.label,
+            "diverged" if line.diverged else mean_std(line.mean, line.std),
+            mean_std(line.paper_mean, line.paper_std),
+            NONE if line.difference is None else f"{line.difference:+.1f}".replace("-", "−"),
+            word(line.lr),
+            str(line.seeds),
+        ]
+        for line in panel.lines
+    ]
+    return Table(["method", "measured", "paper", "difference", "step size", "seeds"], rows)
 
 
 def markdown(table: Table) -> str:
@@ -109,7 +130,7 @@ def latex(table: Table) -> str:
 
 
 def results_csv(comparison: Comparison) -> str:
-    """One line per method and panel, with full figures and all settings of the panel."""
+    """One line per method and panel, with unrounded values and all settings of the panel."""
     buffer = StringIO()
     settings = list(comparison.panels[0].settings)
     head = ["method", *settings, "lr", "mean", "std", "seeds", "seeds_wanted", "note"]
@@ -123,10 +144,12 @@ def results_csv(comparison: Comparison) -> str:
     return buffer.getvalue()
 
 
-def table_files(comparison: Comparison, directory: Path) -> list[Path]:
+def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> list[Path]:
     """Write ranking (per panel), matrix and results.csv into `directory`; returns the paths."""
-    tables = {"ranking" + _suffix(comparison, k): ranking(p) for k, p in enumerate(comparison.panels)}
-    if len(comparison.panels) > 1:
+    comparison = collect(runs)
+    several = len(comparison.panels) > 1
+    tables = {f"ranking-{panel.key}" if several else "ranking": ranking(panel) for panel in comparison.panels}
+    if several:
         tables["matrix"] = matrix(comparison)
     texts = {"results.csv": results_csv(comparison)}
     for name, table in tables.items():
@@ -137,14 +160,10 @@ def table_files(comparison: Comparison, directory: Path) -> list[Path]:
 
 
 def plain_csv(table: Table) -> str:
-    """The table's words, separated by commas."""
+    """The table as CSV."""
     buffer = StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([table.head, *table.rows])
     return buffer.getvalue()
-
-
-def _suffix(comparison: Comparison, number: int) -> str:
-    return f"-{comparison.panels[number].key}" if len(comparison.panels) > 1 else ""
 
 
 def _plain(value: float) -> float | str:

@@ -4,7 +4,7 @@ import pytest
 
 from gossamer.data.partition import k_class
 from gossamer.errors import GossamerError
-from gossamer.report.charts import class_colours
+from gossamer.report.style import class_colours
 
 PARTITION = k_class(4, 2)([0, 1, 2] * 30)
 

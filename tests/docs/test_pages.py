@@ -79,10 +79,10 @@ def test_every_page_is_in_the_navigation(built):
 def test_every_public_name_is_in_the_reference(built):
     for name in gossamer.__all__:
         assert f"gossamer.{name}" in (built / "api" / "gossamer.html").read_text(encoding="utf-8"), name
-    for room in ("methods", "topology", "engine", "optim"):
-        page = (built / "api" / f"{room}.html").read_text(encoding="utf-8")
-        for name in getattr(gossamer, room).__all__:
-            assert f'id="gossamer.{room}.{name}"' in page, name
+    for package in ("methods", "topology", "engine", "optim"):
+        page = (built / "api" / f"{package}.html").read_text(encoding="utf-8")
+        for name in getattr(gossamer, package).__all__:
+            assert f'id="gossamer.{package}.{name}"' in page, name
 
 
 def test_sources_are_not_published(built):
@@ -96,7 +96,7 @@ def test_sources_are_not_published(built):
         ('<link rel="stylesheet" href="//fonts.example/a.css">', " loads //fonts.example/a.css from another host"),
         ('<pre class="mermaid">graph</pre>', " loads https://unpkg.com/mermaid from another host"),
         ('<a href="nowhere.html">x</a>', ": the link nowhere.html leads nowhere"),
-        ('<a href="#there">x</a><p id="here">', ": the link #there names an anchor that its page has not"),
+        ('<a href="#there">x</a><p id="here">', ": the link #there names an anchor that its page does not have"),
     ],
 )
 def test_the_check_of_the_site_can_fail(page, sentence, tmp_path):

@@ -9,10 +9,11 @@ import pytest
 
 from gossamer import GossamerError
 from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.paper.verdict import Line, Panel, Verdict
 from gossamer.experiments.store import StoredRun
 from gossamer.report import check_report, write_report
 from gossamer.report.comparison import collect
-from gossamer.report.comparison_page import comparison_page, plotly_script, toml
+from gossamer.report.pages import comparison_page, plotly_script, toml
 from tests.report.stored_runs import copied, unfinished
 
 
@@ -35,7 +36,7 @@ def test_the_page_says_what_was_compared_and_how_to_make_it_again(page, runs):
     for words in (
         "A &lt;title&gt;",
         "3 methods, 12 runs: digits, small-cnn, k-class:k=5, ring, 4 nodes.",
-        "gossamer compare --methods &#x27;a,b&#x27; &amp; more",
+        "gossamer compare --methods &#39;a,b&#39; &amp; more",
         "spectral gap 1 − λ = 0.6667",
         "p = 0.8889",
         "mean label distance (0 = iid, towards 1 = nothing in common)",
@@ -81,7 +82,7 @@ def test_figures_are_plain_and_carry_their_method(page, runs):
 def test_a_page_without_a_command_shows_every_experiment(runs):
     text = without_scripts(comparison_page(collect(runs), "t"))
     assert "gossamer run experiment.toml" in text
-    assert text.count("method = &quot;") == 3
+    assert text.count("method = &#34;") == 3
 
 
 def test_a_method_of_ones_own_can_be_made_again_with_its_file(runs, tmp_path):
@@ -104,12 +105,20 @@ def test_an_experiment_survives_the_way_through_its_file():
     assert Experiment.from_dict(tomllib.loads(toml(experiment))).id == experiment.id
 
 
-def test_a_hostile_label_stays_text(runs, tmp_path):
-    nasty = "</script><script>alert(1)</script>"
+def test_hostile_text_from_a_run_stays_text(runs, tmp_path):
+    nasty = '</script><script>alert(1)</script>" onload="alert(2)'
     mine = copied(runs[0], tmp_path / "run", label=nasty, method="mine")
-    page = comparison_page(collect([mine]), nasty, nasty)
+    about = mine.about
+    about["graph"]["name"] = about["partition"]["recipe"] = about["environment"]["torch"] = nasty
+    about["partition"]["classes"][0] = about["experiment"]["topology"] = nasty
+    (mine.directory / "run.json").write_text(json.dumps(about))
+    line = Line("m", nasty, 1.0, None, None, 1, False, 2.0, None)
+    verdict = Verdict((Panel(nasty, (line,), stand_in=nasty),))
+    page = comparison_page(collect([StoredRun(mine.directory), runs[1]]), nasty, nasty, verdict, [nasty])
     assert "<script>alert(1)" not in page
-    assert figures(page)["accuracy"]["data"][-1]["meta"] == nasty
+    assert '" onload="' not in page
+    assert page.count("&lt;script&gt;alert(1)") > 20
+    assert figures(page, 0)["accuracy"]["data"][-1]["meta"] == nasty
 
 
 def test_a_half_finished_sweep_is_reported_and_says_so(runs, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from gossamer import GossamerError
 from gossamer.report import write_figures
 from gossamer.report.comparison import collect
-from gossamer.report.paper_figures import panel_figures
+from gossamer.report.figures import panel_figures
 from gossamer.report.style import BUILT_IN
 from tests.report.stored_runs import copied, unfinished
 
@@ -50,11 +50,12 @@ def test_a_method_has_the_colour_of_the_page(runs):
 
 
 def test_panels_have_files_of_their_own_and_formats_can_be_chosen(runs, tmp_path):
-    other = [copied(run, tmp_path / "runs" / run.directory.name, partition="iid") for run in runs[:1]]
-    names = {p.name for p in write_figures([*runs[:1], *other], tmp_path / "figures", formats=("svg",))}
-    assert {"iid-accuracy.svg", "k-class-k-5-accuracy.svg", "iid-graph.svg"} <= names
+    mine = [unfinished(copied(runs[0], tmp_path / p, partition=p), 0) for p in ("iid", "k-class:k=5")]
+    names = {p.name for p in write_figures(mine, tmp_path / "figures", formats=("svg",))}
+    assert names == {f"{panel}-{what}.svg" for panel in ("iid", "k-class-k-5") for what in ("graph", "partition")}
     # One method that does not track, with one step size.
-    assert not any("tracking" in name or "step-sizes" in name for name in names)
+    comparison = collect(runs[:1])
+    assert not {"tracking", "step-sizes"} & set(panel_figures(comparison.panels[0], comparison.looks))
 
 
 def test_unknown_formats_and_a_missing_matplotlib_get_a_sentence(runs, tmp_path, monkeypatch):

@@ -1,8 +1,7 @@
 """Looks that can be told apart."""
 
 from gossamer import methods
-from gossamer.report.charts import class_colours
-from gossamer.report.style import BUILT_IN, MARKER_PATHS, looks, matplotlib_marker
+from gossamer.report.style import BUILT_IN, class_colours, looks, matplotlib_marker
 
 
 def test_every_built_in_method_has_a_look_of_its_own():
@@ -10,6 +9,7 @@ def test_every_built_in_method_has_a_look_of_its_own():
     assert len({(look.colour, look.dash) for look in BUILT_IN.values()}) == len(BUILT_IN)
     assert len({look.marker for look in BUILT_IN.values()}) == len(BUILT_IN)
     assert looks(["dsgd", "mine"])["dsgd"] == BUILT_IN["dsgd"]
+    assert BUILT_IN["momentum-tracking"].width == max(look.width for look in BUILT_IN.values()) > BUILT_IN["dsgd"].width
 
 
 def test_other_methods_keep_their_look_and_share_it_with_none():
@@ -41,7 +41,7 @@ def _contrast(colour: str, paper: str) -> float:
 
 def test_every_marker_can_be_drawn():
     for look in looks([*BUILT_IN, *(f"mine-{k}" for k in range(14))]).values():
-        assert MARKER_PATHS[look.marker].endswith("Z")
+        assert look.svg_marker.endswith("Z")
         assert matplotlib_marker(look)
 
 

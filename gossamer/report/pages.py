@@ -1,0 +1,182 @@
+"""The HTML pages: Jinja templates with autoescaping, each rendered to one file that needs no network."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from gossamer._common.files import check_writable, write_text
+from gossamer._common.formatting import NONE, percent, word
+from gossamer.errors import InputError
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.store import StoredRun
+from gossamer.report import graph_drawing
+from gossamer.report.charts import line_charts
+from gossamer.report.comparison import NOT_SETTINGS, Comparison, ComparisonPanel, collect
+from gossamer.report.plotly_charts import line_figure, partition_figure
+from gossamer.report.style import BUILT_IN
+from gossamer.report.tables import Table, beside_paper, matrix, ranking
+
+if TYPE_CHECKING:
+    from gossamer.experiments.paper.verdict import Verdict
+
+TITLE = "Gossamer: a comparison"
+
+
+def render(template: str, **values: Any) -> str:
+    """Render one of the templates in `templates/`. All text but `Markup` is escaped."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gossamer.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return environment
+
+
+def check_report(path: Path) -> None:
+    """Raise now, before any training, what `write_report` would raise afterwards."""
+    plotly_script()
+    check_writable(path)
+
+
+def write_report(
+    runs: Iterable[StoredRun] | Comparison,
+    path: Path,
+    *,
+    title: str = "",
+    command: str | None = None,
+    verdict: "Verdict | None" = None,
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write the report as one HTML file that needs no network; returns its path.
+
+    `command` is what made the runs. With a `verdict` the page begins with the paper's numbers next to the measured
+    ones, and `notes` below them.
+    """
+    write_text(path, comparison_page(collect(runs), title or TITLE, command, verdict, notes))
+    return path
+
+
+def comparison_page(
+    comparison: Comparison,
+    title: str,
+    command: str | None = None,
+    verdict: "Verdict | None" = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The report as HTML, plotly included."""
+    entries = [entry for panel in comparison.panels for entry in panel.entries]
+    return render(
+        "comparison.html",
+        title=title,
+        lead=_lead(comparison),
+        comparison=comparison,
+        panels=[_view(comparison, panel) for panel in comparison.panels],
+        looks={entry.title: comparison.looks[entry.method] for entry in entries},
+        links={panel.name: number for number, panel in enumerate(comparison.panels)},
+        matrix=matrix(comparison),
+        runs=_all_runs(comparison),
+        varied={key: ", ".join(map(word, values)) for key, values in comparison.varied.items()},
+        shared={key: word(value) for key, value in comparison.shared.items()},
+        versions={key: ", ".join(values) for key, values in comparison.environments.items()},
+        own_methods=list(dict.fromkeys(entry.method for entry in entries if entry.method_name not in BUILT_IN)),
+        toml=toml,
+        command=command,
+        verdict=verdict,
+        beside_paper=beside_paper,
+        paper_notes=[*notes, *verdict.warnings] if verdict else [],
+        plotly=Markup(plotly_script()),
+    )
+
+
+def plotly_script() -> str:
+    """plotly.js, from plotly's Python package."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise InputError(
+            "The report's charts need plotly, which is not installed; run: pip install 'gossamer[report]'."
+        ) from None
+    script: str = get_plotlyjs()
+    return script
+
+
+def toml(experiment: Experiment) -> str:
+    """An experiment as the file that `gossamer run` reads."""
+    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in experiment.settings.items())
+
+
+def _lead(comparison: Comparison) -> str:
+    shared = comparison.shared
+    where = [str(shared[key]) for key in ("dataset", "model", "partition", "topology") if key in shared]
+    nodes = [f"{shared['nodes']} nodes"] if "nodes" in shared else []
+    panels = f" in {len(comparison.panels)} settings" if len(comparison.panels) > 1 else ""
+    counted = f"{_count(comparison.methods, 'method')}{panels}, {_count(comparison.runs, 'run')}"
+    return f"{counted}: {', '.join([*where, *nodes])}."
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _view(comparison: Comparison, panel: ComparisonPanel) -> dict[str, Any]:
+    """What the template needs of a panel: table, charts and, where known, partition and graph."""
+    charts = line_charts(panel)
+    figures = {chart.key: line_figure(chart, comparison.looks) for chart in charts}
+    view = {"panel": panel, "ranking": ranking(panel), "charts": charts, "figures": figures}
+    partition, graph = (panel.about.get(key) for key in ("partition", "graph"))
+    if partition:
+        figures["partition"] = partition_figure(partition["counts"], partition["classes"])
+    drawing = graph and Markup(graph_drawing.svg(graph["nodes"], graph["edges"]))
+    return view | {
+        "partition": partition and _partition_caption(panel, partition),
+        "graph": graph and _graph_caption(panel, graph),
+        "drawing": drawing,
+    }
+
+
+def _partition_caption(panel: ComparisonPanel, partition: dict[str, Any]) -> str:
+    counts = partition["counts"]
+    return (
+        f"{partition['recipe'] or panel.settings['partition']}: {sum(map(sum, counts)):,} samples on {len(counts)} "
+        f"nodes, one colour per class; mean label distance (0 = iid, towards 1 = nothing in common) "
+        f"{partition['label_distance']:.3f}." + _seed_note(panel, "partition")
+    )
+
+
+def _graph_caption(panel: ComparisonPanel, graph: dict[str, Any]) -> str:
+    period = f", {graph['period']} rounds until it repeats (all their edges are drawn)" if graph["period"] > 1 else ""
+    return (
+        f"{graph['name']}: {graph['nodes']} nodes, {len(graph['edges'])} edges, at most {graph['degree']} "
+        f"neighbours{period}; p = {graph['p']:.4g}, spectral gap 1 − λ = {graph['spectral_gap']:.4g}."
+    ) + _seed_note(panel, "graph")
+
+
+def _seed_note(panel: ComparisonPanel, what: str) -> str:
+    """A sentence if runs with other seeds have another graph or partition than the one drawn."""
+    drawn = panel.about[what]
+    same = all(run.about.get(what) == drawn for e in panel.entries if not e.own_settings for run in e.runs)
+    return "" if same else f" This one is of seed {panel.about['experiment']['seed']}; every seed has its own."
+
+
+def _all_runs(comparison: Comparison) -> Table:
+    varied = [key for key in comparison.varied if key not in NOT_SETTINGS]
+    rows = []
+    for run in comparison.runs:
+        values = run.experiment.settings
+        last = percent(run.rows[-1]["accuracy"]) if run.rows else NONE
+        told = [word(values[key]) for key in [*varied, "lr", "seed"]]
+        rows.append([run.directory.name, run.label, *told, run.status, last])
+    return Table(["run", "method", *varied, "step size", "seed", "status", "accuracy (%)"], rows)
