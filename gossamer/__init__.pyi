@@ -15,7 +15,10 @@ from gossamer._version import __version__ as __version__
 from gossamer.data import partition as partition
 from gossamer.engine import minimize as minimize
 from gossamer.engine import simulate as simulate
+from gossamer.errors import DiskError as DiskError
 from gossamer.errors import GossamerError as GossamerError
+from gossamer.errors import InputError as InputError
+from gossamer.errors import PeerError as PeerError
 from gossamer.methods import D2 as D2
 from gossamer.methods import DSGD as DSGD
 from gossamer.methods import ABm as ABm
@@ -32,6 +35,7 @@ from gossamer.methods import QGDSGDm as QGDSGDm
 from gossamer.methods import RelaySum as RelaySum
 from gossamer.methods import RelaySumM as RelaySumM
 from gossamer.methods import State as State
+from gossamer.methods import TrackingState as TrackingState
 from gossamer.optim import Checkpoints as Checkpoints
 from gossamer.optim import average_ as average_
 from gossamer.optim import averaged as averaged

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch import nn
 
+from gossamer import methods, topology
 from gossamer._common.checks import is_finite_number
 from gossamer._common.metrics import Row
 from gossamer._common.progress import progress_bar
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine import checkpoint as checkpoints
-from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.devices import device_of
 from gossamer.engine.history import History
 from gossamer.engine.identity import identity_of
@@ -28,6 +28,7 @@ from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.step_sizes import Lr, plain_step_size
 from gossamer.engine.workers import Workers
 from gossamer.errors import InputError
+from gossamer.methods import MethodChoice
 from gossamer.topology import Topology
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
@@ -132,7 +133,7 @@ def simulate(
             f"The data of a run are dealt out to nodes, but these are a {type(data).__name__}; "
             f"give dataset.split(gossamer.partition.iid(nodes=8))."
         )
-    method, graph = method_of(method), graph_of(graph, data.nodes)
+    method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _refuse_impossible(weight_decay, clip)
     _refuse_strange(checkpoint, callbacks)
     lr = plain_step_size(lr)

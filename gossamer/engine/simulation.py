@@ -35,7 +35,6 @@ from gossamer.engine.trial import draws_in_forward, refuse_single_samples
 from gossamer.engine.workers import Workers
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
-from gossamer.methods.tracking import TrackingState
 from gossamer.network import SimulatedNetwork
 from gossamer.topology import Topology
 
@@ -267,7 +266,8 @@ class Simulation:
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
-        return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
+        y = self.method.tracked(self.state)
+        return None if y is None else consensus_distance(y)
 
     def _chains_and_group_size(self) -> tuple[Chain | None, Chain | None, int]:
         """The model as chains of layers, for one node and for a group, and how many nodes form one; (None, None, 1).

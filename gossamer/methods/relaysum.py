@@ -6,10 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_choice, check_fraction, check_switch
 from gossamer.methods.arithmetic import Scalar, add_scaled_, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Method, State
-from gossamer.methods.facts import Facts, Needs
-from gossamer.methods.validation import check_choice, check_fraction, check_switch
+from gossamer.methods.contract import Facts, Method, Needs, State
 from gossamer.network.contract import Network
 
 Fill = Literal["arrived", "own"]
@@ -82,7 +81,7 @@ class RelaySumM(Method):
     """RelaySum with local momentum.
 
     U  <- beta U + G
-    Xh = X - eta U                 (nesterov: G + beta U in the place of U), then as RelaySum
+    Xh = X - eta U                 (nesterov: G + beta U instead of U), then as RelaySum
 
     >>> RelaySumM(beta=0.8).momentum
     0.8

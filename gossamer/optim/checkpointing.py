@@ -2,13 +2,14 @@
 
 import logging
 import os
+import random
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 from urllib.parse import quote
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -19,11 +20,9 @@ from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
 from gossamer.errors import InputError
 from gossamer.network.agreement import meeting_board
-from gossamer.network.spreading import rounds_to_reach_all
 from gossamer.optim.bucket import mean_over
-from gossamer.optim.contract import DecentralizedOptimizer
-from gossamer.optim.generators import generator_states, restore_generators
-from gossamer.optim.restart import Holding, Restart, agree, membership
+from gossamer.optim.decentralized import DecentralizedOptimizer
+from gossamer.optim.restart import Holding, Restart, agree, membership, rounds_to_reach_all
 
 log = logging.getLogger("gossamer")
 
@@ -120,8 +119,8 @@ class Checkpoints:
                 if r + 1 == total and total % self.every:
                     self.save()
         except GeneratorExit:
-            # Whoever leaves the loop closes this generator, and Python drops what is raised in it meanwhile.
-            self._interrupts.pass_on_after(sys._getframe())
+            # Leaving the loop closes this generator, and Python drops what is raised in it meanwhile.
+            self._interrupts.pass_on_later()
             raise
         finally:
             self._interrupts.obey()
@@ -198,7 +197,7 @@ class Checkpoints:
             elif not new or isinstance(value, LRScheduler | torch.amp.GradScaler):
                 value.load_state_dict(content["extra"][key])
         if not new:
-            restore_generators(content["generators"])
+            _restore_generators(content["generators"])
 
     def _rejoin(self, restart: Restart, told: list[Holding]) -> None:
         """Go on among other nodes; the new ones get the file of the first holder, and then the mean of all."""
@@ -211,7 +210,7 @@ class Checkpoints:
         if some_new:
             for buffer in self.model.buffers():
                 if buffer.is_floating_point():
-                    mean = mean_over(buffer, net, restart.holders)
+                    mean = mean_over(buffer, net, restart.holders, restart.round)
                     if new:
                         buffer.copy_(mean)
         self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
@@ -243,10 +242,10 @@ class Checkpoints:
         if not self._interrupts.requested:
             self._interrupts.defer()
         net, round = self.optimizer.network, self.optimizer.round
-        if self._interrupts.requested and net.stop is None:
+        if self._interrupts.requested and net.messenger.stop is None:
             # Word leaves with the next step at the latest, and then reaches one more ring of nodes in every round.
-            net.stop = round + (self._reach + 1 if net.n > 1 else 0)
-        stops = net.stop is not None and round >= net.stop
+            net.messenger.stop = round + (self._reach + 1 if net.n > 1 else 0)
+        stops = net.messenger.stop is not None and round >= net.messenger.stop
         if stops or round % self.every == 0:
             self.save()
         if stops:
@@ -269,7 +268,7 @@ class Checkpoints:
         content = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generators": generator_states(),
+            "generators": _generator_states(),
             "extra": extra,
         }
         settings = {
@@ -337,3 +336,26 @@ def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:
             "Checkpoints writes one file per node, but here a node consists of several processes; save with "
             "torch.distributed.checkpoint instead, with the node's number in the key."
         )
+
+
+def _generator_states() -> dict[str, Any]:
+    """The random generators of torch, its accelerators, Python and NumPy, as plain tensors and numbers."""
+    version, words, gauss = random.getstate()
+    name, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": [version, torch.tensor(words), gauss],
+        "numpy": [str(name), torch.from_numpy(np.asarray(key, dtype=np.int64)), *rest],
+    }
+
+
+def _restore_generators(states: dict[str, Any]) -> None:
+    """Take over what `_generator_states` gave. Accelerators that this machine does not have are skipped."""
+    torch.set_rng_state(states["torch"])
+    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, device)
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    name, key, *rest = states["numpy"]
+    np.random.set_state((name, key.numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -98,7 +98,7 @@ class ThreadNode:
         own = tuple(v.clone() for v in vectors)
         return _Arriving(self, own, round, out or tuple(torch.empty_like(v) for v in vectors))
 
-    def average(self, vector: Tensor) -> Tensor:
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The mean over all nodes, in ascending node id."""
         self.wires.board[self.id] = vector.clone()
         self.wires.barrier.wait()

@@ -38,10 +38,10 @@ class Watched:
         self._log.append(Event("mix", round, tuple(v.shape[-1] for v in vectors)))
         return _WatchedPending(self._net.mix(*vectors, round=round, out=out), round, self._log)
 
-    def average(self, vector: Tensor) -> Tensor:
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
         """Note and pass on."""
-        self._log.append(Event("average", widths=(vector.shape[-1],)))
-        return self._net.average(vector)
+        self._log.append(Event("average", round, (vector.shape[-1],)))
+        return self._net.average(vector, round=round)
 
     def spread(self, vector: Tensor) -> Tensor:
         """Pass on: nothing travels."""

@@ -22,7 +22,7 @@ from gossamer.topology.families import (
     torus,
 )
 from gossamer.topology.graph import Graph
-from gossamer.topology.lookup import get, names
+from gossamer.topology.lookup import get, names, resolve
 from gossamer.topology.mixing import Mixing
 from gossamer.topology.schedules import in_turn, one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_edges, from_file, from_matrix, from_matrix_file, from_networkx
@@ -53,6 +53,7 @@ __all__ = [
     "one_peer_exponential",
     "random_matchings",
     "random_regular",
+    "resolve",
     "ring",
     "small_world",
     "star",

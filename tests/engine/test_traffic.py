@@ -3,7 +3,7 @@ import torch
 
 from gossamer import methods, topology
 from gossamer.engine.traffic import bytes_per_node
-from gossamer.methods.facts import Facts
+from gossamer.methods import Facts
 from gossamer.network import SimulatedNetwork
 
 

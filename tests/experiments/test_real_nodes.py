@@ -21,7 +21,7 @@ from gossamer.experiments.locks import claim
 from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
-from gossamer.network.waiting import PeerError
+from gossamer.errors import PeerError
 
 EXPERIMENT = Experiment(
     nodes=4, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, schedule="cosine", lr=0.05,

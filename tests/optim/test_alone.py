@@ -20,7 +20,7 @@ from gossamer.errors import GossamerError
 from gossamer.methods import Facts, Method, State
 from gossamer.methods.arithmetic import Scalar
 from gossamer.network import Network
-from gossamer.optim import MomentumTracking, average_, averaged, averaging, rounds
+from gossamer.optim import MomentumTracking, average_, averaged, rounds, training_loop
 from tests.optim.tasks import SmoothMLP, flat
 
 INPUTS, TARGETS = torch.linspace(-1, 1, 24, dtype=torch.float64).view(8, 3), torch.ones(8, 1, dtype=torch.float64)
@@ -360,10 +360,10 @@ def test_what_is_frozen_may_be_written_to() -> None:
 def test_optimizers_are_kept_in_the_order_in_which_they_were_made() -> None:
     model = nn.ModuleList(nn.Linear(1, 1) for _ in range(40))
     made = [optim.DSGD(layer.parameters(), lr=0.1) for layer in model]
-    assert averaging._optimizers(model) == made
-    assert averaging._optimizers(model[3]) == [made[3]]
+    assert training_loop._optimizers(model) == made
+    assert training_loop._optimizers(model[3]) == [made[3]]
     later = optim.DSGD(model[3].parameters(), lr=0.1)
-    assert averaging._optimizers(model[3]) == [later], "another has replaced it"
+    assert training_loop._optimizers(model[3]) == [later], "another has replaced it"
 
 
 @pytest.mark.parametrize("make", optim.ALL)

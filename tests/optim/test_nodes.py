@@ -142,11 +142,10 @@ def test_parameter_groups_of_their_own() -> None:
 
 def test_parameters_written_between_steps_are_noticed() -> None:
     for r in four("written_parameters"):
-        for how in ("copy", "data"):
+        for how in ("copy", "part"):
             refused, finite = r[how]
             assert "call resend() on all nodes" in refused, how
             assert finite
-        assert "call resend() on all nodes" in r["repeated"][-1]
         assert "call resend() on all nodes" in r["averaged"]
     for rank, r in enumerate(four("written_parameters")):
         wanted = ((rank - 1) % 4 + rank + (rank + 1) % 4) / 3
