@@ -13,7 +13,8 @@ from gossamer import topology as graphs
 from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.engine.step_sizes import Lr, step_size_of
 from gossamer.errors import InputError
-from gossamer.methods import MethodChoice, State
+from gossamer.methods import State
+from gossamer.methods.contract import MethodChoice
 from gossamer.network import SimulatedNetwork
 from gossamer.problems.contract import Problem
 from gossamer.topology import Topology

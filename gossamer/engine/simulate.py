@@ -28,7 +28,7 @@ from gossamer.engine.start import ModelFactory, make_model
 from gossamer.engine.step_sizes import Lr, plain_step_size
 from gossamer.engine.workers import Workers
 from gossamer.errors import InputError
-from gossamer.methods import MethodChoice
+from gossamer.methods.contract import MethodChoice
 from gossamer.topology import Topology
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0

@@ -2,7 +2,7 @@
 
 from gossamer.methods.abm import ABm
 from gossamer.methods.allreduce import AllReduceSGDm
-from gossamer.methods.contract import Facts, Method, MethodChoice, Needs, State, find, get, names, resolve
+from gossamer.methods.contract import Facts, Method, Needs, State, find, get, names, resolve
 from gossamer.methods.d2 import D2
 from gossamer.methods.decentlam import DecentLaM
 from gossamer.methods.dsgd import DSGD, DSGDm
@@ -24,7 +24,6 @@ __all__ = [
     "GTAdam",
     "GradientTracking",
     "Method",
-    "MethodChoice",
     "MomentumTracking",
     "Needs",
     "QGDSGDm",

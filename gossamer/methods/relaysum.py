@@ -34,8 +34,8 @@ class RelaySum(Method):
     x_i <- (xh_i + sum_j m_{j->i}) / (1 + sum_j n_{j->i})
 
     A neighbour's half step is of the same round, that of a node d edges away is d - 1 rounds old.
-    Until the counts of all nodes have arrived, `fill="arrived"` divides by the count that has; `fill="own"` puts the
-    node's own half step in the place of those that are missing. What arrives from afar is old, so even identical nodes
+    Until the counts of all nodes have arrived, `fill="arrived"` divides by the count that has; `fill="own"` uses
+    the node's own half step for those that are missing. What arrives from far away is old, so even identical nodes
     do not follow plain SGD step by step.
     Vogels et al., "RelaySum for decentralized deep learning on heterogeneous data", NeurIPS 2021.
 

@@ -300,7 +300,7 @@ class Checkpoints:
             board.set(keys[group.rank()], str(round))
             return min(int(text) for text in board.multi_get(keys)) if board.check(keys) else -1
         except RuntimeError:
-            return -1  # whoever holds the store is gone: the next message will say so
+            return -1  # the process that holds the store is gone: the next message will fail
 
     def _end(self) -> NoReturn:
         self.optimizer.close()

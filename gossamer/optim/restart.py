@@ -52,8 +52,8 @@ def membership(names: Sequence[str], graph: str) -> str:
 def agree(told: Sequence[Holding], graph: str) -> Restart:
     """The newest round that all nodes have which took part in it; the same answer on every node.
 
-    Nodes that did not take part in the newest checkpoint of all, or have lost theirs, are new. Nothing is lost by
-    starting anew at round 0, so nobody goes on from there among other nodes.
+    Nodes that did not take part in the newest checkpoint of all, or have lost theirs, are new. At round 0
+    nothing is lost by starting again, so no node continues from there among other nodes.
     """
     names = [holding.name for holding in told]
     twice = next((name for name in names if names.count(name) > 1), None)

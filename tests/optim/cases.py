@@ -546,9 +546,14 @@ def two_by_two(rank: int) -> dict[str, Any]:
 # Faults ---------------------------------------------------------------------------------------------------------------
 
 
+def pair(rank: int, make: Callable[..., DecentralizedOptimizer] = MomentumTracking, **options: Any) -> Node:
+    """One of two nodes. Every case has its own process group, because a refused message spoils it."""
+    return Node(rank, make, **{"topology": topology.ring(2), "group": dist.new_group([0, 1]), **options})
+
+
 def other_schedule(rank: int) -> str:
     """One node changes its step size in round 3; the others notice."""
-    node = Node(rank, topology=topology.ring(2))
+    node = pair(rank)
     node.step(3)
     if rank == 1:
         node.optimizer.param_groups[0]["lr"] = 0.5
@@ -556,7 +561,7 @@ def other_schedule(rank: int) -> str:
 
 
 def lonely_message(rank: int) -> str:
-    node = Node(rank, topology=topology.ring(2))
+    node = pair(rank)
     node.step(2)
     if rank == 1:
         node.optimizer._buckets[0].drain()
@@ -566,13 +571,13 @@ def lonely_message(rank: int) -> str:
 
 def lonely_resend(rank: int) -> str:
     """Only node 1 calls resend()."""
-    node = Node(rank, topology=topology.ring(2))
+    node = pair(rank)
     node.step(2)
     return said(lambda: node.optimizer.resend() if rank == 1 else node.step(3))
 
 
 def lonely_freeze(rank: int) -> dict[str, str]:
-    """Only node 1 freezes a parameter. Every case has its own process group, because a refused one is spoilt."""
+    """Only node 1 freezes a parameter."""
     results = {}
     for make, graph in (
         (MomentumTracking, topology.ring(2)),
@@ -580,7 +585,7 @@ def lonely_freeze(rank: int) -> dict[str, str]:
         (optim.RelaySum, topology.chain(2)),
         (optim.AllReduceSGDm, topology.ring(2)),
     ):
-        node = Node(rank, make, topology=graph, group=dist.new_group([0, 1]))
+        node = pair(rank, make, topology=graph)
         node.step(2)
         if rank == 1:
             next(node.model.parameters()).requires_grad_(False)
@@ -605,20 +610,21 @@ def silent(rank: int) -> dict[str, Any]:
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("gossamer").addHandler(handler)
     graph = topology.from_edges([("oslo", "rome")])
-    node = Node(rank, topology=graph, node="oslo" if rank == 0 else "rome", timeout=1.2 if rank == 0 else 20.0)
+    node = pair(rank, topology=graph, node="oslo" if rank == 0 else "rome", timeout=1.2 if rank == 0 else 20.0)
     node.step(2)
     if rank == 1:
-        time.sleep(2.5)
+        time.sleep(2)
         return {}
     return {"said": said(lambda: node.step(2)), "log": lines, "stats": node.optimizer.stats()}
 
 
 def absent(rank: int) -> str:
     """Rank 1 never makes a step."""
+    node = pair(rank, timeout=0.5)
     if rank == 1:
-        time.sleep(2)
+        time.sleep(1)
         return ""
-    return said(lambda: Node(rank, topology=topology.ring(2), timeout=1.0).step())
+    return said(node.step)
 
 
 def lost_average(rank: int) -> str:

@@ -10,7 +10,7 @@ import torch
 from gossamer import GossamerError, methods, topology
 from gossamer.methods import BUILT_IN, DSGD, DSGDm, Facts, Method, MomentumTracking, Needs, State
 from gossamer.network import Pending, Ready
-from gossamer.testing import ConformanceError, Report, Row, Setting, check_method, kit_graphs
+from gossamer.testing import ConformanceError, ConformanceReport, PropertyResult, Trial, check_method, kit_graphs
 from gossamer.testing.properties import CONTRACT, PROMISES
 from gossamer.testing.threads import run_in_threads
 
@@ -100,10 +100,10 @@ def test_another_draw_passes_too(name):
     assert check_method(name, seed=1).failures == ()
 
 
-def test_a_seed_draws_another_setting():
+def test_a_seed_draws_another_trial():
     where = topology.ring(3)
-    assert not torch.equal(Setting(where, seed=5).start(), Setting(where, seed=6).start())
-    assert torch.equal(Setting(where, seed=5).start(), Setting(where, seed=5).start())
+    assert not torch.equal(Trial(where, seed=5).start(), Trial(where, seed=6).start())
+    assert torch.equal(Trial(where, seed=5).start(), Trial(where, seed=5).start())
 
 
 def test_a_researchers_own_method_is_checked_in_one_line():
@@ -128,8 +128,12 @@ def test_a_researchers_own_method_is_checked_in_one_line():
 
 
 class TestReport:
-    rows = (Row("runs", "holds"), Row("resumes", "fails", "on ring of 5, x"), Row("exact", "not declared"))
-    report = Report("Mine", ("ring", "star"), rows)
+    rows = (
+        PropertyResult("runs", "holds"),
+        PropertyResult("resumes", "fails", "on ring of 5, x"),
+        PropertyResult("exact", "not declared"),
+    )
+    report = ConformanceReport("Mine", ("ring", "star"), rows)
 
     def test_it_reads_as_a_table(self):
         assert str(self.report).splitlines() == [
@@ -328,7 +332,7 @@ class TestBrokenContract:
             def step(self, state, x, grad, lr, net, round):
                 super().step(state, x, grad + torch.rand_like(grad), lr, net, round)
 
-        assert failures(Broken)["repeats"] == "on complete of 1, two runs of the same setting differ"
+        assert failures(Broken)["repeats"] == "on complete of 1, two runs of the same trial differ"
 
     @pytest.mark.parametrize("call", ["mix", "average", "exchange"])
     def test_initial_communicates(self, call):
@@ -642,9 +646,9 @@ class TestBrokenPromises:
 class TestThreads:
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_they_follow_the_simulation(self, name):
-        setting = Setting(topology.chain(4), seed=3)
+        trial = Trial(topology.chain(4), seed=3)
         method = methods.get(name)
-        assert torch.allclose(run_in_threads(method, setting), setting.final(method), rtol=0, atol=1e-12)
+        assert torch.allclose(run_in_threads(method, trial), trial.final(method), rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize("verb", ["mix", "average"])
     def test_a_node_that_fails_is_named_and_nobody_waits_for_it(self, verb):
@@ -659,5 +663,5 @@ class TestThreads:
 
         began = time.monotonic()
         with pytest.raises(ArithmeticError, match="node 1 cannot go on"):
-            run_in_threads(Failing(), Setting(topology.ring(4)))
+            run_in_threads(Failing(), Trial(topology.ring(4)))
         assert time.monotonic() - began < 10
