@@ -82,7 +82,7 @@ class Interrupts:
             self.signal = number
             if self._listener is not None:
                 return
-            # No thread listens for a second one: it shall do at once what it did before, also while the main one waits.
+            # No thread listens for a second one: let it do what it did before, even while the main one waits.
             self.obey()
         else:
             self.settle()

@@ -1,4 +1,4 @@
-"""The centralized yardstick: every node applies the exact average gradient."""
+"""The centralized baseline: every node applies the exact average gradient."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class AllReduceSGDm(Method):
     U <- beta U + mean(G)
     X <- X - eta U                 (nesterov: mean(G) + beta U instead of U)
 
-    It needs an all-reduce over all nodes in every round, and the graph plays no part.
+    It needs an all-reduce over all nodes in every round, and does not use the graph.
 
     >>> AllReduceSGDm().facts.cost
     'one all-reduce'

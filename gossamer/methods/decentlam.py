@@ -13,7 +13,7 @@ from gossamer.network.contract import Network
 
 @dataclass
 class DecentLaMState(State):
-    """The momentum of each node, and room for the mixed model."""
+    """The momentum of each node, and a buffer for the mixed model."""
 
     keeps = ("u",)
 

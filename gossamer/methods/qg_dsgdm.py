@@ -13,7 +13,7 @@ from gossamer.network.contract import Network
 
 @dataclass
 class QuasiGlobalState(State):
-    """The quasi-global momentum, and room for the mixed model."""
+    """The quasi-global momentum, and a buffer for the mixed model."""
 
     keeps = ("m",)
 

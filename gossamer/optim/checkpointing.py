@@ -1,4 +1,4 @@
-"""Checkpoints of real nodes: each keeps its own, and all go on from the newest round that all have."""
+"""Checkpoints of real nodes: each node writes its own, and all resume from the newest round that all have."""
 
 import logging
 import os
@@ -42,8 +42,8 @@ class Stateful(Protocol):
 class Checkpoints:
     """The checkpoints of this node, in `<directory>/node-<name>/round-<round>.ckpt`.
 
-    `rounds` goes on where all nodes can, saves on the way and stops when somebody asks for it; started a second time,
-    the loop below finds nothing left to do:
+    `rounds` resumes where all nodes can, saves on the way and stops on a signal; started a second time, the loop below
+    finds nothing left to do:
 
     >>> from gossamer.optim import MomentumTracking
     >>> model = nn.Linear(2, 1)
@@ -65,8 +65,8 @@ class Checkpoints:
     `name` is what the node is called, whatever its rank: by default its label in the topology, or its number. The
     directory may be each node's own or shared by all.
 
-    Ctrl-C or SIGTERM at any node makes all nodes stop before the same round, a few rounds later: word of it goes with
-    the messages of each round. Every node then writes a checkpoint and ends by `SystemExit` with code 130 (Ctrl-C) or
+    Ctrl-C or SIGTERM at any node makes all nodes stop before the same round, a few rounds later: the messages of each
+    round pass it on. Every node then writes a checkpoint and ends by `SystemExit` with code 130 (Ctrl-C) or
     143 (SIGTERM, and all nodes that were told by others). A second signal ends a node at once.
     """
 
@@ -97,7 +97,7 @@ class Checkpoints:
         self.directory = Path(directory) / f"node-{quote(name, safe=' ')}"
         self._reach = rounds_to_reach_all(net.topology)
         self.kept = -(-self._reach // every) + 2
-        """How many checkpoints lie in the directory at most times: nodes may be some rounds apart."""
+        """How many checkpoints are kept at most times: nodes may be some rounds apart."""
         self._names: list[str] = []
         self._interrupts = Interrupts()
         _warn_of_a_store_that_outlives_its_processes()
@@ -131,7 +131,7 @@ class Checkpoints:
     def resume(self) -> int:
         """Load the newest round that all nodes have, and return it; 0 if there is none. All nodes must call it.
 
-        With the nodes and the graph of the checkpoints, training goes on to the same bits. With other ones (a site has
+        With the nodes and the graph of the checkpoints, training continues to the same bits. With others (a site has
         left, a site has joined, an edge is new), see `DecentralizedOptimizer.rejoin`: a node that joins starts from the
         average model, and from `extra` it takes learning rate schedulers and GradScalers of another node.
         """
@@ -152,12 +152,12 @@ class Checkpoints:
         if not restart.exact:
             self.save()
         self._confirm(restart.round)
-        # No node begins before all have this round, else one that is killed now could not go on with the others.
+        # No node begins before all have this round, else one that is killed now could not resume with the others.
         net.join()
         return restart.round
 
     def _mine(self) -> Holding:
-        """What lies in the directory and is whole. Damaged files are set aside."""
+        """The checkpoints in the directory that are intact. Damaged files are set aside."""
         rounds: dict[int, str] = {}
         nodes: tuple[str, ...] = ()
         for round in files.rounds_in(self.directory):
@@ -216,7 +216,7 @@ class Checkpoints:
         self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
         fresh = [told[i].name for i in range(net.n) if i not in restart.holders]
         log.warning(
-            "Other nodes or another graph than in the checkpoints: %s go on from their own models of round %d%s.",
+            "Other nodes or another graph than in the checkpoints: %s continue from their own models of round %d%s.",
             ", ".join(told[i].name for i in restart.holders),
             restart.round,
             f"; {', '.join(fresh)} from the average model" if fresh else "",
@@ -237,13 +237,13 @@ class Checkpoints:
     # During training -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """After every `optimizer.step()`: save if it is time to; stop if somebody asked for it."""
+        """After every `optimizer.step()`: save if it is due; stop if a node was asked to."""
         self._refuse_before_resume("step")
         if not self._interrupts.requested:
             self._interrupts.defer()
         net, round = self.optimizer.network, self.optimizer.round
         if self._interrupts.requested and net.messenger.stop is None:
-            # Word leaves with the next step at the latest, and then reaches one more ring of nodes in every round.
+            # The request leaves with the next step at the latest, and then reaches nodes one edge further every round.
             net.messenger.stop = round + (self._reach + 1 if net.n > 1 else 0)
         stops = net.messenger.stop is not None and round >= net.messenger.stop
         if stops or round % self.every == 0:
@@ -256,7 +256,7 @@ class Checkpoints:
         self._interrupts.pass_on()
 
     def save(self) -> Path:
-        """Write a checkpoint now. For all nodes to go on from it, all must write one of this round.
+        """Write a checkpoint now. For all nodes to resume from it, all must write one of this round.
 
         It may hold tensors, numbers, words and collections of them; NumPy's numbers become Python's.
         """
@@ -287,7 +287,7 @@ class Checkpoints:
 
     def _refuse_before_resume(self, call: str) -> None:
         if not self._names:
-            raise InputError(f"Call resume() before the first {call}: it finds out from which round all nodes go on.")
+            raise InputError(f"Call resume() before the first {call}: it finds the round from which all nodes resume.")
 
     def _confirm(self, round: int) -> int:
         """Tell all nodes that this one has saved `round`; the newest round that all of them have."""

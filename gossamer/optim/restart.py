@@ -1,4 +1,4 @@
-"""From which round, and how, nodes go on that each know what checkpoints they hold."""
+"""From which round, and how, nodes resume that each know which checkpoints they hold."""
 
 import hashlib
 import json
@@ -35,11 +35,11 @@ class Holding:
 
 @dataclass(frozen=True)
 class Restart:
-    """Where all nodes go on."""
+    """Where all nodes resume."""
 
     round: int
     holders: tuple[int, ...]
-    """The nodes that go on from a checkpoint of their own; the others are new."""
+    """The nodes that resume from a checkpoint of their own; the others are new."""
     exact: bool
     """Whether nodes and graph are those of the checkpoints, so that nothing is lost."""
 
@@ -71,7 +71,7 @@ def agree(told: Sequence[Holding], graph: str) -> Restart:
     if not common:
         has = "; ".join(f"{told[i].name}: {', '.join(map(str, sorted(told[i].rounds)))}" for i in holders)
         raise PeerError(
-            f"The nodes hold no checkpoint of the same round ({has}), so they cannot go on together; put back the "
+            f"The nodes hold no checkpoint of the same round ({has}), so they cannot resume together; put back the "
             f"files that are missing, or move away those of the nodes that are to start as new ones."
         )
     round = max(common)
@@ -81,7 +81,7 @@ def agree(told: Sequence[Holding], graph: str) -> Restart:
 
 
 def rounds_to_reach_all(topology: Topology) -> int:
-    """The most rounds that news needs from any node to all others, whenever it starts: the diameter of a static graph.
+    """The most rounds that information needs from any node to all others, whenever it starts: the diameter if static.
 
     Since a node makes a round only with what its neighbours sent in the round before, no two nodes are ever further
     apart than this many rounds.

@@ -28,7 +28,7 @@ def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
     """Overwrite the model on every node with the exact mean over the nodes, and return it. All nodes must call it.
 
     Parameters and floating-point buffers (BatchNorm's running statistics) are averaged; other buffers stay. Training
-    goes on from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
+    continues from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
     are those of the model's optimizer or, without one, of `group`.
 
     >>> model = nn.Linear(2, 1)

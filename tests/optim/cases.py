@@ -363,6 +363,27 @@ def own_groups(rank: int) -> dict[str, Tensor]:
     return {"together": run(True), "apart": run(False)}
 
 
+def late_group(rank: int) -> dict[str, Tensor]:
+    """A parameter group that is added in round 2 starts as an optimizer of its own that is made then."""
+
+    def run(together: bool) -> Tensor:
+        node = Node(rank)
+        first, second = (list(layer.parameters()) for layer in node.model.net if isinstance(layer, nn.Linear))
+        options: dict[str, Any] = {"lr": 0.02, "topology": RING, "timeout": PATIENCE}
+        optimizers = [MomentumTracking(first, **options)]
+        for r in range(5):
+            if r == 2 and together:
+                optimizers[0].add_param_group({"params": second})
+            elif r == 2:
+                optimizers.append(MomentumTracking(second, **options))
+            node.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        return flat(node.model)
+
+    return {"together": run(True), "apart": run(False)}
+
+
 def written_parameters(rank: int) -> dict[str, Any]:
     results = {}
     for how, write in {

@@ -178,6 +178,10 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             make(node_weight=weight)
     with pytest.raises(GossamerError, match="8 nodes"):
         make(topology=topology.ring(8))
+    with pytest.raises(GossamerError, match="no topology 'rnig'; did you mean 'ring'"):
+        make(topology="rnig")
+    with pytest.raises(GossamerError, match="The topology 'ring' takes no parameters"):
+        make(topology="ring:degree=4")
     with pytest.raises(GossamerError, match="real parameters"):
         MomentumTracking([torch.ones(2, dtype=torch.complex64, requires_grad=True)], lr=0.1)
     optimizer = make()
@@ -260,6 +264,39 @@ def test_numbers_in_the_state_stay_when_others_are_frozen() -> None:
     second.requires_grad_(False)
     optimizer.step()
     assert optimizer.state[first]["t"] == 2
+
+
+@dataclass
+class Estimates(State):
+    estimate: Tensor
+
+
+class OwnTracking(Method):
+    """A tracking method whose state has names of its own."""
+
+    facts = Facts(title="Own Tracking", sends=1)
+
+    def initial(self, x: Tensor, net: Network) -> Estimates:
+        return Estimates(torch.zeros_like(x))
+
+    def step(self, state: Estimates, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
+        state.estimate.copy_(grad)
+        x.sub_(lr * grad)
+
+    def tracked(self, state: Estimates) -> Tensor:
+        return state.estimate
+
+
+def test_what_a_method_tracks_is_its_to_say() -> None:
+    first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = optim.optimizer_of(OwnTracking(), [second, first], lr=0.1)
+    (3 * first.sum() + 2 * second.sum()).backward()
+    optimizer.step()
+    tracked = optimizer.tracked()
+    assert tracked is not None
+    assert tracked.tolist() == [2.0, 3.0, 3.0], "in the order of the parameters"
+    assert optim.DSGD([first], lr=0.1).tracked() is None
+    assert MomentumTracking([first], lr=0.1).tracked() is not None
 
 
 # Calls that are refused leave everything as it was --------------------------------------------------------------------

@@ -12,8 +12,8 @@ from tests.optim.nodes import run, values
 
 FOUR = [
     "overlap", "other_ranks", "coalesced", "bf16_wire", "network_verbs", "saved_and_loaded", "forgotten_model",
-    "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "written_parameters", "averages",
-    "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
+    "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "late_group", "written_parameters",
+    "averages", "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
 ]  # fmt: skip
 
 
@@ -150,6 +150,11 @@ def test_parameters_come_and_go() -> None:
 def test_parameter_groups_of_their_own() -> None:
     for r in four("own_groups"):
         assert torch.allclose(r["together"], r["apart"], rtol=1e-6, atol=1e-7)
+
+
+def test_a_later_parameter_group_makes_a_first_step_of_its_own() -> None:
+    for r in four("late_group"):
+        assert torch.equal(r["together"], r["apart"])
 
 
 def test_parameters_written_between_steps_are_noticed() -> None:

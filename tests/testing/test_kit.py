@@ -422,6 +422,15 @@ class TestBrokenContract:
 
         assert list(failures(Forgetful)) == ["resumes"]
 
+    def test_the_first_step_is_told_by_the_round(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, 2 * grad if round == 0 else grad, lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["starts in any round"]
+        assert "decide by the state, not by `round`" in broken["starts in any round"]
+
     def test_a_state_in_self_is_named_as_the_cause(self):
         class Broken(Correct):
             u = 0.0
