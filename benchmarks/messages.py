@@ -28,6 +28,7 @@ from torch import Tensor
 
 from gossamer import models, topology
 from gossamer.network import DistributedNetwork
+from gossamer.network.transfer import Messenger
 
 NODES = 4
 LIMIT = 2.0
@@ -61,19 +62,22 @@ class Clocks:
         return self.calls, time.thread_time() - self._thread, time.process_time() - self._process
 
 
-class TimedNetwork(DistributedNetwork):
-    """The network with timed communication calls."""
+class TimedMessenger(Messenger):
+    """The messenger with its communication calls on a clock."""
 
     clocks = Clocks()
 
-    def _post(self, *arguments: Any) -> Any:
-        return self.clocks.call(super()._post, *arguments)
+    def post(self, *arguments: Any) -> Any:
+        """Start the transfers."""
+        return self.clocks.call(super().post, *arguments)
 
-    def _receive(self, *arguments: Any) -> None:
-        self.clocks.call(super()._receive, *arguments)
+    def receive(self, *arguments: Any) -> None:
+        """Wait for messages."""
+        self.clocks.call(super().receive, *arguments)
 
-    def _sends_done(self, *arguments: Any) -> None:
-        self.clocks.call(super()._sends_done, *arguments)
+    def finish_sends(self, *arguments: Any) -> None:
+        """Wait until messages were taken."""
+        self.clocks.call(super().finish_sends, *arguments)
 
 
 def tensor_by_tensor(tensors: list[Tensor], rank: int, sleep: float) -> Callable[[int], tuple[float, ...]]:
@@ -108,18 +112,19 @@ def tensor_by_tensor(tensors: list[Tensor], rank: int, sleep: float) -> Callable
 
 
 def fused(tensors: list[Tensor], sleep: float) -> Callable[[int], tuple[float, ...]]:
-    """Ours: two flat vectors in one message."""
-    net = TimedNetwork(topology.ring(NODES))
+    """Our way: two flat vectors in one message."""
+    net = DistributedNetwork(topology.ring(NODES))
+    net.messenger = messenger = TimedMessenger(net.topology, net.group, net.node, net.waiting)
     both = torch.cat([t.reshape(-1) for t in tensors])
     vectors = both.view(2, -1).unbind(0)
     out = tuple(torch.empty_like(v) for v in vectors)
 
     def one(r: int) -> tuple[float, ...]:
-        net.clocks = Clocks()
+        messenger.clocks = Clocks()
         message = net.mix(*vectors, round=r, out=out)
         time.sleep(sleep)
         message.wait()
-        return net.clocks.read()
+        return messenger.clocks.read()
 
     return one
 

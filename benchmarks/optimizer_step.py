@@ -22,12 +22,12 @@ from _measurements import Measurement, finish, options_of
 from torch import Tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-import gossamer.optim.contract as contract
+import gossamer.optim.decentralized as decentralized
 from gossamer import optim, topology
 from gossamer.models import LeNet
-from gossamer.network import DistributedNetwork, Pending, Ready
-from gossamer.network.header import Header
-from gossamer.network.messages import Message
+from gossamer.network import DistributedNetwork, Ready
+from gossamer.network.transfer import Messenger
+from gossamer.network.wire import Header, Message
 
 LIMIT = 1.5
 STEPS = 100
@@ -40,38 +40,47 @@ class _Done:
         """Return at once."""
 
 
-class ReadyNetwork(DistributedNetwork):
-    """The real network without transport: send buffers are filled, and the answer is ready at once."""
+class ReadyMessenger(Messenger):
+    """The real messenger with the wire cut out: send buffers are filled, and the answer is there at once."""
 
     with_sum = False
     """Whether to receive, check and sum messages from the neighbours."""
 
-    def join(self, facts: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Every node reports the same as this one."""
-        self._ranks = list(range(self.n))
-        return [own or {}] * self.n
-
-    def average(self, vector: Tensor) -> Tensor:
-        """All nodes hold the same vector."""
-        return vector
-
-    def _post(self, pending: Any, outgoing: list[Message], round: int) -> Pending:
+    def post(self, pending: Any, outgoing: list[Message], round: int) -> Any:
+        """Fill the send buffers."""
         if self.with_sum:
-            return super()._post(pending, outgoing, round)
+            return super().post(pending, outgoing, round)
         head = Header(round, self._serial, self.node, *self.settings)
         self._serial += 1
         for message in outgoing[:1]:
             message.write(head)
-        self._envelopes.give_back(pending.envelope, ())
+        self.envelopes.give_back(pending.envelope, ())
         return Ready(*pending.out)
 
     def _transmit(
-        self, plan: Any, outgoing: list[Message], incoming: list[Message], round: int
+        self, peers: Any, outgoing: list[Message], incoming: list[Message], round: int
     ) -> tuple[list[Any], list[Any]]:
         head = outgoing[0].read()
         for message in incoming:
             message.write(head)
         return [_Done()] * len(outgoing), [_Done()] * len(incoming)
+
+
+class ReadyNetwork(DistributedNetwork):
+    """The real network with such a messenger."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.messenger = ReadyMessenger(self.topology, self.group, self.node, self.waiting)
+
+    def join(self, facts: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Every node says what this one says."""
+        self.messenger.ranks = list(range(self.n))
+        return [own or {}] * self.n
+
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
+        """All nodes hold the same."""
+        return vector
 
 
 def seconds(optimizer: torch.optim.Optimizer) -> float:
@@ -96,7 +105,7 @@ def main() -> int:
     torch.set_num_threads(1)
     dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
     warnings.simplefilter("ignore")
-    contract.DistributedNetwork = ReadyNetwork  # type: ignore[misc]
+    decentralized.DistributedNetwork = ReadyNetwork  # type: ignore[misc]
     print(f"step() on LeNet, 44,470 parameters, float32, 1 thread, medians of {options.repeats}")
     print(f"{'optimizer':<20}{'weight decay':>14}{'SGD':>12}{'gossamer':>12}{'ratio':>8}{'limit':>7}{'with sum':>12}")
     measurements = []
@@ -105,7 +114,7 @@ def main() -> int:
             optimizers = [torch.optim.SGD(lenet(), lr=1e-4, momentum=0.9, weight_decay=decay, foreach=True)]
             for with_sum in (False, True):
                 ours = make(lenet(), lr=1e-4, momentum=0.9, weight_decay=decay, topology=topology.ring(4))
-                ours.network.with_sum = with_sum  # type: ignore[attr-defined]
+                ours.network.messenger.with_sum = with_sum  # type: ignore[attr-defined]
                 optimizers.append(ours)
             rows = [[seconds(o) for o in optimizers] for _ in range(options.repeats + 1)][1:]
             case = f"{make.__name__}, weight decay {decay:g}"

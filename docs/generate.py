@@ -32,6 +32,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "methods": method_blocks.overview,
     "method": method_blocks.method,
     "compatibility": method_blocks.compatibility,
+    "declarations": method_blocks.declarations,
     "optimizers": method_blocks.optimizers,
     "graphs": graph_blocks.families,
     "schedules": graph_blocks.schedules,

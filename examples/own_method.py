@@ -16,12 +16,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import gossamer
-from gossamer.methods.tracking import TrackingState, start
 
 
 @dataclass
-class NesterovState(TrackingState):
-    """The state of every tracking method, and the momentum."""
+class NesterovState(gossamer.TrackingState):
+    """What every tracking method remembers, and the momentum."""
 
     u: Tensor
 
@@ -37,8 +36,8 @@ class NesterovTracking(gossamer.Method):
     beta: float = 0.9
 
     def initial(self, x, net):
-        """U = V = Y = 0; all nodes start equal, so W X = X needs no message."""
-        return NesterovState(*start(x), u=torch.zeros_like(x))
+        """U = V = Y = 0; all nodes start equal, so that W X = X needs no message."""
+        return NesterovState.start(x, u=torch.zeros_like(x))
 
     def step(self, state, x, grad, lr, net, round):
         """One round, in place, on one node's vectors [d] or on those of all nodes [N, d]."""
@@ -49,10 +48,6 @@ class NesterovTracking(gossamer.Method):
         state.signal.copy_(v)
         torch.sub(wx, lr * y, out=x)
         state.send(x, y, net, round + 1)
-
-    def correction(self, state):
-        """C = V - W Y; its mean over the nodes is zero."""
-        return state.correction()
 
 
 def flat(model: nn.Module) -> Tensor:

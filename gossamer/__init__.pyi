@@ -35,6 +35,7 @@ from .methods import QGDSGDm as QGDSGDm
 from .methods import RelaySum as RelaySum
 from .methods import RelaySumM as RelaySumM
 from .methods import State as State
+from .methods import TrackingState as TrackingState
 from .optim import Checkpoints as Checkpoints
 from .optim import average_ as average_
 from .optim import averaged as averaged

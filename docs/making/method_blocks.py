@@ -11,14 +11,7 @@ from gossamer.errors import GossamerError
 from gossamer.methods import Method
 from gossamer.network import Pending, SimulatedNetwork
 
-PROMISES = {
-    "exact": "exact",
-    "exact_on_schedules": "exact on schedules",
-    "preserves_mean": "mean follows SGD",
-    "equals_sgd_alone": "equals SGD alone",
-    "tracks": "tracks",
-    "overlaps": "overlaps",
-}
+PROMISES = methods.Facts.promises()
 # One graph of each kind that makes a difference to some method.
 KINDS = {
     "ring of 8": topology.ring(8),
@@ -43,7 +36,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def overview() -> str:
     """All methods in one table, and what its columns mean."""
-    head = ["method", "sends per round and edge", "remembers", "needs", *PROMISES.values()]
+    head = ["method", "sends per round and edge", "remembers", "needs", *(label for label, _ in PROMISES.values())]
     rows = [
         [
             f"[{cls.facts.title}](methods/{cls.name}.md)",
@@ -54,7 +47,7 @@ def overview() -> str:
         ]
         for cls in built_in()
     ]
-    legend = [f"- **{title}**: {told}" for title, told in _legend().items()]
+    legend = [f"- **{label}**: {meaning}" for label, meaning in PROMISES.values()]
     return "\n\n".join([table(head, rows), "\n".join(legend)])
 
 
@@ -64,7 +57,7 @@ def method(name: str) -> str:
     parts = paragraphs(inspect.getdoc(cls) or "")
     told = "\n\n".join(part for part in parts if not is_example(part))
     facts = cls.facts
-    promises = [_legend()[title] for key, title in PROMISES.items() if getattr(facts, key)]
+    promises = [meaning for key, (_, meaning) in PROMISES.items() if getattr(facts, key)]
     runs = [kind for kind, graph in KINDS.items() if _accepts(cls, graph)]
     rows = [
         ["name", f"`{cls.name}`"],
@@ -84,6 +77,12 @@ def method(name: str) -> str:
             f"It promises, and the conformance kit checks:\n\n{promised}" if promises else "It makes no promises.",
         ]
     )
+
+
+def declarations(what: str) -> str:
+    """The fields of `Facts` with their explanations: the "promises", or what is declared "besides" them."""
+    chosen = [f for f in dataclasses.fields(methods.Facts) if (f.name in PROMISES) == (what == "promises")]
+    return table(["field of `gs.Facts`", "means"], [[f"`{f.name}`", f.metadata["explanation"]] for f in chosen])
 
 
 def compatibility() -> str:
@@ -139,14 +138,3 @@ def _remembers(cls: type[Method]) -> str:
 def _hyperparameters(cls: type[Method]) -> str:
     made = cls().hyperparameters
     return ", ".join(f"`{name}={value!r}`" for name, value in made.items()) or "none"
-
-
-def _legend() -> dict[str, str]:
-    """What each promise means, from the declaration's own docstrings."""
-    lines = inspect.getsource(methods.Facts).split("\n")
-    told = {}
-    for k, line in enumerate(lines):
-        name = line.strip().split(":")[0]
-        if name in PROMISES:
-            told[PROMISES[name]] = lines[k + 1].strip().strip('"')
-    return told

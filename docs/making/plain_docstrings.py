@@ -9,6 +9,8 @@ from typing import Any
 
 import griffe
 
+from gossamer import methods
+
 FORMULA = re.compile(r"<-|^\S{1,12}( \S{1,4})? += |^round \d|^.{0,20}[|(].*\^2 <=")
 SPECIAL = re.compile(r"([*_<>\[\]|\\])")
 
@@ -18,8 +20,17 @@ class PlainDocstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called once for every module, class, function and attribute."""
+        if obj.docstring is None and (explanation := _explanation(obj)):
+            obj.docstring = griffe.Docstring(explanation, parent=obj)
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
+
+
+def _explanation(obj: griffe.Object) -> str:
+    """What the metadata of a dataclass field of `gossamer.methods` say about it."""
+    owner = getattr(methods, obj.parent.name, None) if obj.parent else None
+    fields = getattr(owner, "__dataclass_fields__", {})
+    return fields[obj.name].metadata.get("explanation", "") if obj.name in fields else ""
 
 
 def markdown(text: str) -> str:

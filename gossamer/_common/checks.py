@@ -3,9 +3,12 @@
 import math
 import operator
 from numbers import Real
-from typing import SupportsFloat, SupportsIndex, TypeGuard
+from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex, TypeGuard
 
 from gossamer.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def whole_number(value: object, what: str, least: int | None = 0) -> int:
@@ -47,3 +50,44 @@ def probability(value: object, what: str) -> float:
         if math.isfinite(number) and 0 <= number <= 1:
             return number
     raise InputError(f"{what[0].upper()}{what[1:]} must be a number between 0 and 1, not {value!r}.")
+
+
+def check_fraction(owner: str, name: str, value: "float | Tensor") -> None:
+    """Refuse a coefficient outside [0, 1): at 1 the sum it weighs would never forget and grow without bound."""
+    low, high = _range(owner, name, value)
+    if not (low >= 0 and high < 1):
+        shown = low if not low >= 0 else high
+        raise InputError(
+            f"{owner} needs 0 <= {name} < 1, but {name} is {shown:g}: at 1 or more the running sum would grow without "
+            f"bound, below 0 it would point backwards; 0.9 is usual."
+        )
+
+
+def check_positive(owner: str, name: str, value: "float | Tensor") -> None:
+    """Refuse a coefficient that is not above zero."""
+    low, _ = _range(owner, name, value)
+    if not low > 0:
+        raise InputError(f"{owner} needs {name} > 0, but {name} is {low:g}; leave it out for the usual value.")
+
+
+def check_choice(owner: str, name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of the choices."""
+    if value not in choices:
+        raise InputError(f"{owner} knows {name}={' and '.join(map(repr, choices))}, but {name} is {value!r}.")
+
+
+def check_switch(owner: str, name: str, value: object) -> None:
+    """Refuse what is not True or False: the word "false" would count as true."""
+    if not isinstance(value, bool):
+        raise InputError(f"{owner} needs True or False for {name}, but {name} is {value!r}.")
+
+
+def _range(owner: str, name: str, value: "float | Tensor") -> tuple[float, float]:
+    """The smallest and the largest value of a coefficient that is a number or a tensor."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value, value
+    from torch import Tensor  # not above: the command line checks numbers without it
+
+    if not isinstance(value, Tensor):
+        raise InputError(f"{owner} needs a number for {name}, but {name} is {value!r}.")
+    return float(value.min()), float(value.max())

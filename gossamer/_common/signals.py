@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +10,9 @@ from types import FrameType
 from typing import Any
 
 _GRACE = 1.0
-"""Seconds in which a main thread that runs has seen a second signal and ends as usual."""
+"""Grace period in seconds: a main thread that runs has seen a second signal by then and ends as usual."""
+_MOMENT = 0.05
+"""Seconds in which a generator that is being closed has ended."""
 
 
 class Interrupts:
@@ -20,8 +21,8 @@ class Interrupts:
     Signals reach the main thread only: in any other thread nothing is changed. A signal that is ignored, as in a job
     that a shell has put into the background, stays ignored.
 
-    While the main thread waits inside a library, Python lets it see no signal. A second one then ends the process all
-    the same: a thread of its own hears of it through a pipe.
+    While the main thread waits inside a library, Python runs no signal handler. A second signal still ends the process:
+    a separate thread is notified through a pipe.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether someone asked the run to end."""
+        """Whether a signal asked the run to end."""
         return self.signal is not None
 
     def defer(self) -> None:
@@ -56,7 +57,7 @@ class Interrupts:
         self._before = {}
 
     def settle(self) -> int | None:
-        """Obey, and take the signal that came, if one did and nobody has taken it yet."""
+        """Obey, and take the signal that came, if one did and it has not been taken yet."""
         self.obey()
         untaken = None if self._settled else self.signal
         self._settled = self.signal is not None
@@ -68,18 +69,20 @@ class Interrupts:
         if number is not None:
             signal.raise_signal(number)
 
-    def pass_on_after(self, frame: FrameType) -> None:
-        """Do the same once the main thread has left `frame`, in which an exception would get lost."""
-        number = self.settle()
-        if number is not None and not sys.is_finalizing():
-            threading.Thread(target=_raise_outside, args=(frame, number), daemon=True).start()
+    def pass_on_later(self) -> None:
+        """Do the same a moment later, for a caller in which an exception would get lost: a generator that is closed."""
+        number, main = self.settle(), threading.main_thread().ident
+        if number is not None and main is not None:
+            timer = threading.Timer(_MOMENT, signal.pthread_kill, (main, number))
+            timer.daemon = True
+            timer.start()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = number
             if self._listener is not None:
                 return
-            # Nobody listens for a second one: let it do at once what it did before, also while the main thread waits.
+            # No thread listens for a second one: let it do what it did before, even while the main one waits.
             self.obey()
         else:
             self.settle()
@@ -146,22 +149,6 @@ class _Listener:
 
 
 os.register_at_fork(after_in_child=_Listener.leave_to_the_parent)
-
-
-def _raise_outside(frame: FrameType, number: int) -> None:
-    """Send a signal to the main thread, which handles it in whatever it does by then."""
-    main = threading.main_thread().ident
-    if main is None:  # it has not even started
-        return
-    while _is_inside(frame, sys._current_frames().get(main)):
-        time.sleep(0.001)
-    signal.pthread_kill(main, number)
-
-
-def _is_inside(frame: FrameType, current: FrameType | None) -> bool:
-    while current is not None and current is not frame:
-        current = current.f_back
-    return current is frame
 
 
 @contextmanager

@@ -169,19 +169,10 @@ def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
         print_table(head[:-1], [row[:-1] for row in rows], figures=False)
 
 
-PROMISES = {
-    "exact": "exact: with full gradients every node reaches the common optimum, however different the nodes are",
-    "exact_on_schedules": "exact on schedules: the same on graphs that change over time",
-    "preserves_mean": "mean follows SGD: the mean of x over the nodes moves as SGD with momentum on the mean gradient",
-    "equals_sgd_alone": "equals SGD alone: one node, or identical ones, follow torch.optim.SGD",
-    "tracks": "tracks: the correction has mean zero over the nodes in every round",
-    "overlaps": "overlaps: its message travels during the next gradient",
-}
-"""The promises that `Facts` can declare."""
-
-
 def _promises(method: "type[Method]") -> list[str]:
-    return [sentence for key, sentence in PROMISES.items() if getattr(method.facts, key)]
+    """What the method promises, each as its label and what it means."""
+    made = [text for name, text in method.facts.promises().items() if getattr(method.facts, name)]
+    return [f"{label}: {meaning[0].lower()}{meaning[1:].rstrip('.')}" for label, meaning in made]
 
 
 def _in_words(method: "type[Method]") -> str:

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer import methods
+from gossamer import topology as graphs
 from gossamer._common.checks import is_finite_number, whole_number
-from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.schedule import Lr, step_size_of
 from gossamer.errors import InputError
 from gossamer.methods import State
+from gossamer.methods.contract import MethodChoice
 from gossamer.network import SimulatedNetwork
 from gossamer.problems.contract import Problem
 from gossamer.topology import Topology
@@ -74,7 +76,7 @@ def minimize(
     >>> bool(run.squared_gradients[-1] < 1e-20)
     True
     """
-    method, topology = method_of(method), graph_of(topology, problem.n)
+    method, topology = methods.resolve(method), graphs.resolve(topology, problem.n)
     if topology.n != problem.n:
         raise InputError(
             f"The problem has {problem.n} nodes but the graph '{topology.name}' has {topology.n}; make them equal."

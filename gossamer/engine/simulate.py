@@ -8,19 +8,20 @@ from pathlib import Path
 
 from torch import nn
 
+from gossamer import methods, topology
 from gossamer._common.checks import is_finite_number
 from gossamer._common.metrics import Row
 from gossamer._common.progress import progress_bar
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
-from gossamer.engine.choices import MethodChoice, graph_of, method_of
 from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
 from gossamer.engine.node_models import ModelFactory, Models, make_model
 from gossamer.engine.schedule import Lr, Schedule, plain_step_size, rounds_in, schedule_of
 from gossamer.engine.simulation import DivergenceError, Settings, Simulation
 from gossamer.errors import InputError
+from gossamer.methods.contract import MethodChoice
 from gossamer.topology import Topology
 
 
@@ -123,7 +124,7 @@ def simulate(
             f"The data of a run are split among nodes, but these are a {type(data).__name__}; "
             f"give dataset.split(gossamer.partition.iid(nodes=8))."
         )
-    method, graph = method_of(method), graph_of(graph, data.nodes)
+    method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
     lr = plain_step_size(lr)
     with Workers(workers) as pool:

@@ -18,7 +18,6 @@ from gossamer.engine.history import History, Meter, Scores, bytes_per_node, cons
 from gossamer.engine.node_models import NodeModels, draws_in_forward, refuse_single_samples
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
-from gossamer.methods.tracking import TrackingState
 from gossamer.network import SimulatedNetwork
 from gossamer.topology import Topology
 
@@ -202,7 +201,8 @@ class Simulation:
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
-        return consensus_distance(self.state.y) if isinstance(self.state, TrackingState) else None
+        y = self.method.tracked(self.state)
+        return None if y is None else consensus_distance(y)
 
     def _private_generators(self) -> NodeGenerators | None:
         """Generators for the nodes of a model that draws random numbers in its forward pass, else None."""

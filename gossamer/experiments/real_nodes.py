@@ -240,7 +240,7 @@ class NodeTraining:
             validation_accuracy=valid if validated else None,
             train_loss=sum(trains) / n if round else None,
             consensus_distance=sum(distances) / n,
-            tracking_error=sum(trackings) / n if self._tracked() is not None else None,
+            tracking_error=sum(trackings) / n if self.optimizer.tracked() is not None else None,
             gradient_norm=sum(norms) / n if round else None,
             bytes_sent=bytes_per_node(self.method, self.graph, dim, width, round),
             samples_per_second=sum(speeds) if round else None,
@@ -304,14 +304,11 @@ class NodeTraining:
     def _distances(self) -> tuple[float, float]:
         """|x_i - xbar|^2 and |y_i - ybar|^2 (0 for a method that does not track)."""
         x = torch.cat([p.detach().reshape(-1) for p in self.model.parameters() if p.requires_grad])
-        return self._from_mean(x), 0.0 if (y := self._tracked()) is None else self._from_mean(y)
+        return self._from_mean(x), 0.0 if (y := self.optimizer.tracked()) is None else self._from_mean(y)
 
     def _from_mean(self, vector: Tensor) -> float:
-        return float((vector - self.optimizer.network.average(vector)).double().square().sum())
-
-    def _tracked(self) -> Tensor | None:
-        entries = [self.optimizer.state[p] for p in self.model.parameters() if p.requires_grad]
-        return torch.cat([e["y"].reshape(-1) for e in entries]) if "y" in entries[0] else None
+        mean = self.optimizer.network.average(vector, round=self.optimizer.round)
+        return float((vector - mean).double().square().sum())
 
     def _seed_forward(self) -> None:
         """A model with Dropout draws the numbers that its node would draw in the simulator."""

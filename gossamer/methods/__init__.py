@@ -2,15 +2,15 @@
 
 from gossamer.methods.abm import ABm
 from gossamer.methods.allreduce import AllReduceSGDm
-from gossamer.methods.contract import Method, State, find, get, names
+from gossamer.methods.contract import Facts, Method, Needs, State, find, get, names, resolve
 from gossamer.methods.d2 import D2
 from gossamer.methods.decentlam import DecentLaM
 from gossamer.methods.dsgd import DSGD, DSGDm
-from gossamer.methods.facts import Facts, Needs
 from gossamer.methods.gtadam import GTAdam
 from gossamer.methods.momentum_tracking import GradientTracking, MomentumTracking
 from gossamer.methods.qg_dsgdm import QGDSGDm
 from gossamer.methods.relaysum import RelaySum, RelaySumM
+from gossamer.methods.tracking import TrackingState
 
 __all__ = [
     "BUILT_IN",
@@ -30,9 +30,11 @@ __all__ = [
     "RelaySum",
     "RelaySumM",
     "State",
+    "TrackingState",
     "find",
     "get",
     "names",
+    "resolve",
 ]
 
 BUILT_IN = (

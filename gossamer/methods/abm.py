@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_fraction
 from gossamer.methods.arithmetic import Scalar, add_scaled_, subtract_scaled
-from gossamer.methods.contract import Method
-from gossamer.methods.facts import Facts, Needs
-from gossamer.methods.tracking import TrackingState, start
-from gossamer.methods.validation import check_fraction
+from gossamer.methods.contract import Facts, Method, Needs
+from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
 
 
@@ -54,7 +53,7 @@ class ABm(Method):
 
     def initial(self, x: Tensor, net: Network) -> HeavyBallState:
         """S = G_prev = 0 and X_prev = X."""
-        return HeavyBallState(*start(x), velocity=torch.zeros_like(x))
+        return HeavyBallState.start(x, velocity=torch.zeros_like(x))
 
     def step(self, state: HeavyBallState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """S <- W S + G - G_prev;  X <- W X - eta S + beta (X - X_prev)."""
@@ -66,7 +65,3 @@ class ABm(Method):
         torch.sub(wx, x, out=state.velocity)
         x.copy_(wx)
         state.send(x, s, net, round + 1)
-
-    def correction(self, state: HeavyBallState) -> Tensor:
-        """G - W S, with mean zero over the nodes."""
-        return state.correction()

@@ -1,15 +1,14 @@
-"""The centralized yardstick: every node applies the exact average gradient."""
+"""The centralized baseline: every node applies the exact average gradient."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_fraction, check_switch
 from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Method
+from gossamer.methods.contract import Facts, Method
 from gossamer.methods.dsgd import MomentumState
-from gossamer.methods.facts import Facts
-from gossamer.methods.validation import check_fraction, check_switch
 from gossamer.network.contract import Network
 
 
@@ -18,9 +17,9 @@ class AllReduceSGDm(Method):
     """SGD with momentum on the exact average gradient: what decentralized methods are measured against.
 
     U <- beta U + mean(G)
-    X <- X - eta U                 (nesterov: mean(G) + beta U in the place of U)
+    X <- X - eta U                 (nesterov: mean(G) + beta U instead of U)
 
-    It needs an all-reduce over all nodes in every round, and the graph plays no part.
+    It needs an all-reduce over all nodes in every round, and does not use the graph.
 
     >>> AllReduceSGDm().facts.cost
     'one all-reduce'
@@ -50,7 +49,7 @@ class AllReduceSGDm(Method):
 
     def step(self, state: MomentumState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """U <- beta U + mean(G);  X <- X - eta U."""
-        mean = net.average(grad)
+        mean = net.average(grad, round=round)
         u = decay_and_add_(state.u, self.beta, mean)
         direction = torch.addcmul(mean, u, torch.as_tensor(self.beta, dtype=u.dtype)) if self.nesterov else u
         subtract_scaled(x, lr, direction, out=x)

@@ -1,18 +1,157 @@
-"""The contract every method fulfils, and the registry of those that do."""
+"""What a method is: what it declares, what it remembers, what it computes; and the registry of all methods.
+
+The conformance kit checks what is declared, errors quote it, and the command line and the documentation show it.
+"""
 
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from dataclasses import field
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from gossamer._common import specs
 from gossamer.errors import InputError, unknown
 from gossamer.methods.arithmetic import Scalar
-from gossamer.methods.facts import Facts
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.topology import Topology
+
+# D^2 is stable only above -1/3; the margin keeps rounding from deciding.
+EIGENVALUE_MARGIN = 1e-6
+
+
+def _need(default: bool | None, label: str, explanation: str, otherwise: str, remedy: str) -> Any:
+    """A field of `Needs`: what it asks for, briefly and in full; what a graph does without it; what to do then."""
+    metadata = {"label": label, "explanation": explanation, "otherwise": otherwise, "remedy": remedy}
+    return field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a method needs of the graph.
+
+    >>> str(Needs(static=True))
+    'static graph'
+    """
+
+    static: bool = _need(
+        False,
+        "static graph",
+        "a graph that stays the same, because it diverges on one that changes",
+        "'{name}' changes from round to round",
+        "use a static graph such as ring, or a method that accepts schedules such as momentum-tracking",
+    )
+    tree: bool = _need(
+        False,
+        "static tree",
+        "a tree, because it relays sums along edges and a cycle would count nodes twice",
+        "'{name}' has a cycle",
+        "use chain, star or balanced-tree",
+    )
+    symmetric: bool = _need(
+        False,
+        "symmetric weights",
+        "symmetric weights",
+        "in those of '{name}' some W_ij differs from W_ji",
+        "use an undirected graph such as ring",
+    )
+    smallest_eigenvalue: float | None = _need(
+        None,
+        "smallest eigenvalue above {bound}",
+        "every eigenvalue of the mixing matrix above {bound}, or it diverges",
+        "the smallest of '{name}' is {smallest:.4f}",
+        "use lazy weights (I + W)/2: weights='lazy', or topology.lazy()",
+    )
+
+    def check(self, title: str, topology: Topology) -> None:
+        """Raise an `InputError` that says why the method `title` cannot run on `topology`, and what can be done."""
+        if self.static and not topology.is_static:
+            raise self._lacking("static", title, topology)
+        if self.tree and not topology.is_tree:
+            raise self._lacking("tree", title, topology)
+        if self.symmetric and not topology.is_symmetric:
+            raise self._lacking("symmetric", title, topology)
+        bound = self.smallest_eigenvalue
+        if bound is not None and (smallest := topology.smallest_eigenvalue) <= bound + EIGENVALUE_MARGIN:
+            raise self._lacking("smallest_eigenvalue", title, topology, smallest)
+
+    def _lacking(self, need: str, title: str, topology: Topology, smallest: float = 0.0) -> InputError:
+        text = dict(self.__dataclass_fields__[need].metadata)
+        sentence = f"{{title}} needs {text['explanation']}, but {text['otherwise']}; {text['remedy']}."
+        return InputError(sentence.format(title=title, name=topology.name, bound=self._bound, smallest=smallest))
+
+    @property
+    def _bound(self) -> str:
+        """-1/3 rather than -0.3333, which a reader cannot tell from an eigenvalue next to it."""
+        return str(Fraction(self.smallest_eigenvalue or 0.0).limit_denominator(1000))
+
+    def __str__(self) -> str:
+        asked = [f for f in dataclasses.fields(self) if getattr(self, f.name) not in (False, None)]
+        labels = [f.metadata["label"] for f in asked if not (f.name == "static" and self.tree)]
+        return ", ".join(labels).format(bound=self._bound) or "any doubly stochastic schedule"
+
+
+def _fact(default: object, explanation: str, label: str = "") -> Any:
+    """A field of `Facts` and what it means; `label` is what tables call a promise."""
+    return field(default=default, metadata={"explanation": explanation, "label": label})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a method is, costs, needs and promises. Every promise is checked by `gossamer.testing.check_method`.
+
+    >>> Facts(title="DSGD", sends=1).cost
+    '1 vector'
+    """
+
+    title: str = field(metadata={"explanation": "The name as papers write it.", "label": ""})
+    citation: str = _fact("", "Where the method comes from.")
+    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in a round, or "all-reduce".')
+    starts_with_all_reduce: bool = _fact(False, "The first step takes an additional all-reduce.")
+    needs: Needs = field(default=Needs(), metadata={"explanation": "What it needs of the graph.", "label": ""})
+    exact: bool = _fact(
+        False,
+        "With full gradients every node reaches the common optimum, however different the nodes are (static W).",
+        "exact",
+    )
+    exact_on_schedules: bool = _fact(False, "The same on graphs that change over time.", "exact on schedules")
+    preserves_mean: bool = _fact(
+        False,
+        "The mean of x over the nodes moves as SGD with momentum on the mean gradient: xbar <- xbar - eta ubar.",
+        "mean follows SGD",
+    )
+    equals_sgd_alone: bool = _fact(
+        False,
+        "One node, or any number of identical ones, follows torch.optim.SGD with the same momentum.",
+        "equals SGD alone",
+    )
+    tracks: bool = _fact(
+        False, "The correction c_i, shown by `Method.correction`, has mean zero in every round.", "tracks"
+    )
+    overlaps: bool = _fact(
+        False,
+        "Its message leaves when a step ends and is needed only when the next begins: it travels during the gradient.",
+        "overlaps",
+    )
+
+    @property
+    def cost(self) -> str:
+        """What crosses an edge in one round, in words."""
+        if self.sends == "all-reduce":
+            return "one all-reduce"
+        return f"{self.sends} vector{'' if self.sends == 1 else 's'}"
+
+    @classmethod
+    def promises(cls) -> dict[str, tuple[str, str]]:
+        """Every promise a method can make, by the name of its field: its label in tables, and what it means.
+
+        >>> Facts.promises()["exact_on_schedules"]
+        ('exact on schedules', 'The same on graphs that change over time.')
+        """
+        promised = [f for f in dataclasses.fields(cls) if f.metadata["label"]]
+        return {f.name: (f.metadata["label"], f.metadata["explanation"]) for f in promised}
 
 
 @dataclasses.dataclass
@@ -28,13 +167,21 @@ class State:
     """
 
     keeps: ClassVar[tuple[str, ...] | None] = None
-    """The vectors that stay true when nodes leave or join; None: nothing is known, and the method starts anew."""
+    """The vectors that stay valid when nodes leave or join; None: unknown, and the method starts again."""
 
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
         """Go on among other nodes: what `keeps` names has been taken over, all else is as `initial` made it.
 
         The network may be used: all nodes do this in the same round, which has not begun.
         """
+
+    def tracked(self) -> Tensor | None:
+        """See `Method.tracked`."""
+        return None
+
+    def correction(self) -> Tensor | None:
+        """See `Method.correction`."""
+        return None
 
     def tensors(self) -> dict[str, Any]:
         """Everything in the state as plain tensors and numbers. Messages under way are waited for first."""
@@ -106,7 +253,7 @@ class Method(ABC):
         Method._registry[specs.normalized(cls.name)] = cls
 
     def __repr__(self) -> str:
-        """As a dataclass shows itself: runs are known by it, so it tells the numbers and not where the object lies."""
+        """As a dataclass shows itself: runs are identified by it, so it holds the numbers and no address."""
         shown = ", ".join(f"{name}={value!r}" for name, value in self.hyperparameters.items())
         return f"{type(self).__qualname__}({shown})"
 
@@ -119,16 +266,29 @@ class Method(ABC):
         """One round: change x and the state in place.
 
         `grad` is this round's gradient at x, weight decay included; the method may use it as scratch. `lr` is the step
-        size eta, a number or a tensor that broadcasts to x. Rounds count from 0. A message that is needed only in the
-        next round may be left pending in the state.
+        size eta, a number or a tensor that broadcasts to x. A message that is needed only in the next round may be left
+        pending in the state.
+
+        `round` is the network's, from 0; parameters that are added later make their first step in a later round, so
+        what a first step does differently must be decided by the state.
         """
+
+    def tracked(self, state: Any) -> Tensor | None:
+        """This node's estimate y of the average that the method tracks; None if it tracks none.
+
+        How far the nodes' estimates are apart is reported as the tracking error of a run.
+        """
+        return state.tracked() if isinstance(state, State) else None
 
     def correction(self, state: Any) -> Tensor:
         """What the method adds to a node's own direction to point it to the common one (methods that track)."""
-        raise InputError(f"{self.facts.title} keeps no correction term: it does not track an average.")
+        correction = state.correction() if isinstance(state, State) else None
+        if correction is None:
+            raise InputError(f"{self.facts.title} keeps no correction term: it does not track an average.")
+        return correction
 
     def check(self, topology: Topology) -> None:
-        """Raise a `GossamerError` with the remedy if this method cannot run on `topology`."""
+        """Raise an `InputError` with the remedy if this method cannot run on `topology`."""
         self.facts.needs.check(self.facts.title, topology)
 
     @property
@@ -160,18 +320,16 @@ def find(name: str) -> type[Method]:
     """
     key = specs.normalized(name)
     if key not in Method._registry:
-        hint = "" if any(map(_is_own, Method._registry.values())) else _HOW_TO_BE_KNOWN
+        own = any(not method.__module__.startswith("gossamer.") for method in Method._registry.values())
+        hint = "" if own else " A method of your own is known once its file is imported, or given to --load."
         raise InputError(f"{unknown('method', str(name), names())}{hint}")
     found = Method._registry[key]
     refuse_lost_fields(found)
     return found
 
 
-_HOW_TO_BE_KNOWN = " A method of your own is known once its file is imported, or given to --load."
-
-
 def refuse_lost_fields(method: type[Method]) -> None:
-    """Raise a `GossamerError` for a class that annotates fields but is no dataclass: nobody could set them.
+    """Raise an `InputError` for a class that annotates fields but is no dataclass: they could not be set.
 
     >>> class Half(Method):
     ...     share: float = 0.5
@@ -191,11 +349,6 @@ def refuse_lost_fields(method: type[Method]) -> None:
                 f"hyper-parameter and cannot be set; write @dataclass(frozen=True, eq=False) above "
                 f"class {cls.__qualname__}."
             )
-
-
-def _is_own(method: type[Method]) -> bool:
-    """Whether it is the user's own and not one that comes with Gossamer."""
-    return not method.__module__.startswith("gossamer.")
 
 
 def get(spec: str, **hyperparameters: Any) -> Method:
@@ -223,6 +376,32 @@ def get(spec: str, **hyperparameters: Any) -> Method:
             f"{cls.facts.title} cannot be made: {error}; hyper-parameters follow its name, as in {cls.name}:key=value."
         ) from None
     return cls(**hyperparameters)
+
+
+MethodChoice = Method | type[Method] | str
+
+
+def resolve(given: MethodChoice) -> Method:
+    """The method meant by an instance, a class (with its defaults) or a name.
+
+    >>> resolve("dsgdm:beta=0.5")
+    DSGDm(beta=0.5, nesterov=False)
+    """
+    if isinstance(given, str):
+        return get(given)
+    if isinstance(given, type) and issubclass(given, Method):
+        try:
+            return given()
+        except TypeError as error:
+            raise InputError(
+                f"{given.__qualname__} cannot be made without arguments ({error}); give an instance of it."
+            ) from None
+    if not isinstance(given, Method):
+        raise InputError(
+            f"A method is a gossamer.Method or a name such as 'momentum-tracking', not {given!r}; "
+            f"gossamer.methods.names() lists the names."
+        )
+    return given
 
 
 def _field_names(cls: type) -> list[str] | None:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer.methods.arithmetic import Scalar, subtract_scaled
-from gossamer.methods.contract import Method, State
-from gossamer.methods.facts import Facts, Needs
+from gossamer.methods.contract import Facts, Method, Needs, State
 from gossamer.network.contract import Network
 
 

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_fraction
 from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Method, State
-from gossamer.methods.facts import Facts, Needs
-from gossamer.methods.validation import check_fraction
+from gossamer.methods.contract import Facts, Method, Needs, State
 from gossamer.network.contract import Network
 
 
 @dataclass
 class DecentLaMState(State):
-    """The momentum of each node, and room for the mixed model."""
+    """The momentum of each node, and a buffer for the mixed model."""
 
     keeps = ("u",)
 

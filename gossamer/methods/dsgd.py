@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_fraction, check_switch
 from gossamer.methods.arithmetic import Scalar, add_scaled_, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Method, State
-from gossamer.methods.facts import Facts
-from gossamer.methods.validation import check_fraction, check_switch
+from gossamer.methods.contract import Facts, Method, State
 from gossamer.network.contract import Network
 
 
@@ -49,7 +48,7 @@ class DSGDm(Method):
     """Decentralized SGD with momentum: every node keeps its own.
 
     U <- beta U + G
-    X <- W (X - eta U)             (nesterov: G + beta U in the place of U)
+    X <- W (X - eta U)             (nesterov: G + beta U instead of U)
 
     Different data make the nodes' momenta point apart, and the momentum amplifies the difference by 1/(1 - beta).
     Gao and Huang, "Periodic stochastic gradient descent with momentum for decentralized training", 2020.

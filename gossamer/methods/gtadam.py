@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_fraction, check_positive
 from gossamer.methods.arithmetic import Scalar, blend_, subtract_scaled
-from gossamer.methods.contract import Method
-from gossamer.methods.facts import Facts
-from gossamer.methods.tracking import TrackingState, start
-from gossamer.methods.validation import check_fraction, check_positive
+from gossamer.methods.contract import Facts, Method
+from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
 
 
@@ -56,7 +55,7 @@ class GTAdam(Method):
 
     def initial(self, x: Tensor, net: Network) -> AdamState:
         """S = G_prev = 0 and M = V = 0."""
-        return AdamState(*start(x), m=torch.zeros_like(x), v=torch.zeros_like(x))
+        return AdamState.start(x, m=torch.zeros_like(x), v=torch.zeros_like(x))
 
     def step(self, state: AdamState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """S <- W S + G - G_prev;  M, V as in Adam;  X <- W X - eta M / sqrt(V + eps)."""
@@ -70,7 +69,3 @@ class GTAdam(Method):
         direction = torch.add(state.v, self.eps, out=grad).rsqrt_().mul_(state.m)
         subtract_scaled(wx, lr, direction, out=x)
         state.send(x, s, net, round + 1)
-
-    def correction(self, state: AdamState) -> Tensor:
-        """G - W S, with mean zero over the nodes."""
-        return state.correction()

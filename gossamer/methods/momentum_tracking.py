@@ -5,11 +5,10 @@ from typing import Literal
 
 from torch import Tensor
 
+from gossamer._common.checks import check_choice, check_fraction
 from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Method
-from gossamer.methods.facts import Facts
-from gossamer.methods.tracking import TrackingState, start
-from gossamer.methods.validation import check_choice, check_fraction
+from gossamer.methods.contract import Facts, Method
+from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
 
 
@@ -63,24 +62,20 @@ class MomentumTracking(Method):
             object.__setattr__(self, "facts", replace(self.facts, starts_with_all_reduce=False))
 
     def initial(self, x: Tensor, net: Network) -> TrackingState:
-        """U = 0 and Y = 0; Theorem 1's start needs the first gradient and is made in the first round."""
-        return TrackingState(*start(x))
+        """U = 0 and Y = 0; Theorem 1's start needs the first gradient and is made in the first step."""
+        return TrackingState.start(x)
 
     def step(self, state: TrackingState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """U <- beta U + G;  Y <- W Y + U - U_old;  X <- W X - eta Y."""
         wx, wy = state.mixed.wait()
         u = state.signal
-        if round == 0 and self.init == "theorem":
-            u.copy_(grad).sub_(net.average(grad)).div_(1 - self.beta)
+        if state.is_first_step and self.init == "theorem":
+            u.copy_(grad).sub_(net.average(grad, round=round)).div_(1 - self.beta)
         y = wy.sub_(u)  # W Y - U_old
         decay_and_add_(u, self.beta, grad)  # U <- beta U + G
         y.add_(u)  # Y <- W Y - U_old + U
         subtract_scaled(wx, lr, y, out=x)  # X <- W X - eta Y
         state.send(x, y, net, round + 1)
-
-    def correction(self, state: TrackingState) -> Tensor:
-        """C, with mean zero over the nodes."""
-        return state.correction()
 
 
 @dataclass(frozen=True, eq=False)

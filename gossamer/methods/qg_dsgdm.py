@@ -5,16 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_fraction
 from gossamer.methods.arithmetic import Scalar, add_scaled_, blend_, subtract_scaled
-from gossamer.methods.contract import Method, State
-from gossamer.methods.facts import Facts
-from gossamer.methods.validation import check_fraction
+from gossamer.methods.contract import Facts, Method, State
 from gossamer.network.contract import Network
 
 
 @dataclass
 class QuasiGlobalState(State):
-    """The quasi-global momentum, and room for the mixed model."""
+    """The quasi-global momentum, and a buffer for the mixed model."""
 
     keeps = ("m",)
 

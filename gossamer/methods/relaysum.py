@@ -6,10 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_choice, check_fraction, check_switch
 from gossamer.methods.arithmetic import Scalar, add_scaled_, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Method, State
-from gossamer.methods.facts import Facts, Needs
-from gossamer.methods.validation import check_choice, check_fraction, check_switch
+from gossamer.methods.contract import Facts, Method, Needs, State
 from gossamer.network.contract import Network
 
 Fill = Literal["arrived", "own"]
@@ -35,8 +34,8 @@ class RelaySum(Method):
     x_i <- (xh_i + sum_j m_{j->i}) / (1 + sum_j n_{j->i})
 
     A neighbour's half step is of the same round, that of a node d edges away is d - 1 rounds old.
-    Until the counts of all nodes have arrived, `fill="arrived"` divides by the count that has; `fill="own"` puts the
-    node's own half step in the place of those that are missing. What arrives from afar is old, so even identical nodes
+    Until the counts of all nodes have arrived, `fill="arrived"` divides by the count that has; `fill="own"` uses
+    the node's own half step for those that are missing. What arrives from far away is old, so even identical nodes
     do not follow plain SGD step by step.
     Vogels et al., "RelaySum for decentralized deep learning on heterogeneous data", NeurIPS 2021.
 
@@ -82,7 +81,7 @@ class RelaySumM(Method):
     """RelaySum with local momentum.
 
     U  <- beta U + G
-    Xh = X - eta U                 (nesterov: G + beta U in the place of U), then as RelaySum
+    Xh = X - eta U                 (nesterov: G + beta U instead of U), then as RelaySum
 
     >>> RelaySumM(beta=0.8).momentum
     0.8

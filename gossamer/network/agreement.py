@@ -1,11 +1,13 @@
-"""All ranks tell each other what they were started with, through the store of their process group.
+"""Which node a process is, and what all nodes agree on.
 
-The store is what torchrun already gives every process, so this needs no connection between nodes that are not
-neighbours, and a rank that has not come is known by its number.
+The ranks tell each other what they were started with through the store of their process group. Every process has one
+already, so this needs no connection between nodes that are not neighbours, and a missing rank is known by its number.
 """
 
 import hashlib
 import json
+import operator
+import os
 import time
 import uuid
 from collections import Counter
@@ -14,13 +16,40 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from gossamer.errors import InputError
+from gossamer.errors import InputError, PeerError
 from gossamer.network.waiting import Waiting
+from gossamer.topology import Topology
+
+NODE_VARIABLE = "GOSSAMER_NODE"
+"""The environment variable that names this process's node where the program does not."""
 
 _POLL = 0.2
 _mark = uuid.uuid4().hex
 _calls: Counter[str] = Counter()
 _boards: dict[str, Store] = {}
+
+
+def own_node(topology: Topology, node: int | str | None, rank: int) -> int:
+    """The number of the node that the program, else the environment, else the rank says; a label wins over a number."""
+    if node is None and topology.n > 1:
+        given = os.environ.get(NODE_VARIABLE, "")
+        is_number = given.isdecimal() and given not in (topology.labels or ())
+        node = int(given) if is_number else given or None
+    if node is None:
+        return rank
+    if isinstance(node, str):
+        labels = topology.labels or ()
+        if node not in labels:
+            known = ", ".join(labels) or "numbered"
+            raise InputError(f"The graph has no node called '{node}'; its nodes are {known}.")
+        return labels.index(node)
+    try:
+        node = operator.index(node)
+    except TypeError:
+        raise InputError(f"node={node!r} names no node; give a number from 0 on, or a label of the topology.") from None
+    if not 0 <= node < topology.n:
+        raise InputError(f"node={node} does not exist: the graph has the nodes 0 to {topology.n - 1}.")
+    return node
 
 
 def tell_all(group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, what: str) -> list[dict[str, Any]]:
@@ -58,8 +87,8 @@ def meeting_board(group: dist.ProcessGroup) -> Store:
 def _board(group: dist.ProcessGroup) -> Store:
     """The part of the store that belongs to the processes whose marks it now holds.
 
-    A store may outlive the processes: after a restart it still holds what the killed ones said. Every process puts its
-    own mark in the place of its predecessor's; once all have done so, they look for each other in the same part.
+    A store may outlive the processes: after a restart it still holds what the killed ones said. Every process replaces
+    its predecessor's mark by its own; once all have done so, they look for each other in the same part.
     """
     store = group.get_group_store()
     keys = [f"gossamer/{rank}" for rank in range(group.size())]
@@ -79,7 +108,7 @@ def check_same(told: list[dict[str, Any]], ours: int) -> None:
                 others.setdefault(str(facts.get(key, "missing")), []).append(rank)
         if others:
             differing = ", ".join(f"{_ranks(ranks)}: {value}" for value, ranks in others.items())
-            raise InputError(
+            raise PeerError(
                 f"The nodes do not agree on the {key} (rank 0: {wanted}; {differing}; this is rank {ours}); "
                 f"start every node with the same script and settings."
             )

@@ -11,12 +11,7 @@ from torch import Tensor
 
 @runtime_checkable
 class Pending(Protocol):
-    """A message under way.
-
-    >>> import torch
-    >>> isinstance(Ready(torch.ones(2)), Pending)
-    True
-    """
+    """A message under way."""
 
     def wait(self) -> tuple[Tensor, ...]:
         """The vectors that arrived. May be called more than once; the tensors are the same each time."""
@@ -66,8 +61,8 @@ class Network(Protocol):
         """
         ...
 
-    def average(self, vector: Tensor) -> Tensor:
-        """The exact mean over all nodes, in the shape of `vector` (not to be written to)."""
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
+        """The exact mean over all nodes in `round`, in the shape of `vector` (not to be written to)."""
         ...
 
     def spread(self, vector: Tensor) -> Tensor:

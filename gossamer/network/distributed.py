@@ -6,21 +6,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gossamer.errors import InputError
-from gossamer.network.agreement import check_same, tell_all
-from gossamer.network.arrivals import Mixed, Notice, Swapped
-from gossamer.network.closing import close_at_exit, unclosed
+from gossamer.errors import InputError, PeerError
+from gossamer.network.agreement import check_same, own_node, tell_all
 from gossamer.network.contract import Pending, Ready
-from gossamer.network.header import CHANGE
-from gossamer.network.messages import Envelope, Form, Message
-from gossamer.network.messenger import Messenger
-from gossamer.network.node_ids import own_id
-from gossamer.network.plans import Plan, Plans, both_ways
-from gossamer.network.waiting import LONGEST, TIMEOUT
+from gossamer.network.transfer import Announced, Messenger, Mixed, Peers, Swapped
+from gossamer.network.waiting import LONGEST, TIMEOUT, Waiting, close_at_exit, unclosed
+from gossamer.network.wire import CHANGE, Envelope, Form, Message
 from gossamer.topology import Topology
 
 
-class DistributedNetwork(Messenger):
+class DistributedNetwork:
     """The network of a real run: this process holds one node's vectors [d] and talks to its neighbours only.
 
     `group` is the process group whose ranks are the nodes (by default all processes); one process needs none. `node` is
@@ -59,14 +54,14 @@ class DistributedNetwork(Messenger):
                 f"The graph '{topology.name}' has {topology.n} nodes, but {size} process{'es' if size > 1 else ''} "
                 f"take{'' if size > 1 else 's'} part; start one process per node (or per part of a node, with group=)."
             )
-        super().__init__(topology, group, own_id(topology, node, 0 if group is None else group.rank()), timeout)
+        self.topology, self.group, self.wire = topology, group, wire
         self.n = topology.n
-        self.wire = wire
-        self.now = 0
-        """The round that messages of an average name: what calls it is not told the round."""
-        self._plans = Plans(topology, self.node)
-        self._neighbours = both_ways(topology.graph.neighbours(self.node))
-        self._all_others = both_ways(j for j in range(self.n) if j != self.node)
+        self.node = own_node(topology, node, 0 if group is None else group.rank())
+        self.waiting = Waiting(timeout)
+        self.messenger = Messenger(topology, group, self.node, self.waiting)
+        self._period, self._mixing_peers = topology.period, dict[int, Peers]()
+        self._neighbours = Peers.both_ways(topology.graph.neighbours(self.node))
+        self._all_others = Peers.both_ways(j for j in range(self.n) if j != self.node)
 
     # The verbs of the contract ---------------------------------------------------------------------------------------
 
@@ -77,15 +72,16 @@ class DistributedNetwork(Messenger):
         if self.n == 1:
             torch._foreach_copy_(list(out), list(vectors))
             return Ready(*out)
-        plan = self._plans.at(round)
-        envelope = self._envelope(vectors, outgoing=1, lossy=self.wire is not None)
+        self._prepare()
+        peers, messenger = self._peers(round), self.messenger
+        envelope = messenger.envelope(vectors, outgoing=1, wire=torch.bfloat16 if self.wire else None)
         message = envelope.outgoing[0]
         message.fill(vectors)
         if envelope.own is not message.vectors:
             torch._foreach_copy_(envelope.own, list(vectors))
-        return self._post(Mixed(self, envelope, out, plan), [message] * len(plan.receivers), round)
+        return messenger.post(Mixed(messenger, envelope, out, peers), [message] * len(peers.receivers), round)
 
-    def average(self, vector: Tensor) -> Tensor:
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The exact mean: every rank sums a share of all vectors, in ascending node id, and all collect the shares."""
         if self.n == 1:
             return vector.clone()
@@ -93,13 +89,13 @@ class DistributedNetwork(Messenger):
         padded = vector.new_zeros(self.n * share)
         padded[: vector.numel()] = vector.reshape(-1)
         mine, others = padded.view(self.n, share), self._all_others
-        sums = list(self._swap(mine[others.receivers], plan=others, round=self.now).wait()[0])
+        sums = list(self._swap(mine[others.receivers], peers=others, round=round).wait()[0])
         sums.insert(self.node, mine[self.node])
         total = sums[0].clone()
         for part in sums[1:]:
             total.add_(part)
         total.div_(self.n)
-        shares = list(self._swap(total.expand(self.n - 1, share), plan=others, round=self.now).wait()[0])
+        shares = list(self._swap(total.expand(self.n - 1, share), peers=others, round=round).wait()[0])
         shares.insert(self.node, total)
         return torch.cat(shares)[: vector.numel()].view_as(vector)
 
@@ -115,14 +111,14 @@ class DistributedNetwork(Messenger):
         """Row k goes to the k-th neighbour and comes back as that neighbour's row for this node."""
         if self.wire is not None:
             raise InputError(
-                "wire='bf16' rounds what is sent, which relayed sums never forget, so this method needs exact "
-                "messages; leave out wire=."
+                "wire='bf16' rounds what is sent, and relayed sums would carry the rounding errors for ever, so this "
+                "method needs exact messages; leave out wire=."
             )
         if not self._neighbours.receivers:
             return Ready(*(torch.empty_like(r) for r in rows))
-        return self._swap(*rows, plan=self._neighbours, round=round)
+        return self._swap(*rows, peers=self._neighbours, round=round)
 
-    # What real nodes need besides ------------------------------------------------------------------------------------
+    # What only real nodes need ---------------------------------------------------------------------------------------
 
     def join(self, facts: dict[str, Any] | None = None, own: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """Meet all nodes: an error if they differ in the graph or in `facts`; else what each says of its `own`.
@@ -141,96 +137,81 @@ class DistributedNetwork(Messenger):
         if len(set(nodes)) < self.n:
             twice = next(i for i in nodes if nodes.count(i) > 1)
             ranks = " and ".join(str(rank) for rank, i in enumerate(nodes) if i == twice)
-            raise InputError(
-                f"The ranks {ranks} all say that they are {self.name(twice)}; give every process its own node=."
+            raise PeerError(
+                f"The ranks {ranks} all say that they are {self.messenger.name(twice)}; give every process its own "
+                f"node=."
             )
-        self._ranks = [nodes.index(i) for i in range(self.n)]
-        return [told[rank]["own"] for rank in self._ranks]
+        self.messenger.ranks = [nodes.index(i) for i in range(self.n)]
+        return [told[rank]["own"] for rank in self.messenger.ranks]
 
     def announce_change(self, round: int, room: int, to_all: bool = False) -> None:
-        """Before nodes that are under way `join` anew: make sure that the neighbours are about to do so, too.
+        """Before nodes that are under way `join` again: make sure that the neighbours are about to do so, too.
 
-        Bare headers are exchanged in the place of the next ordinary message, that of `round`, which holds at most
-        `room` bytes. Where one side sends the one and the other side the other, both are told instead of waiting.
+        Bare headers are exchanged instead of the next ordinary message, that of `round`, which holds at most `room`
+        bytes. Where one side sends the one and the other side the other, both raise an error instead of waiting.
         """
-        if self.n == 1 or self._coalesces:  # NCCL takes no message of unforeseen length
+        messenger = self.messenger
+        if self.n == 1 or messenger.coalesces:  # NCCL takes no message of unforeseen length
             return
-        plan = self._all_others if to_all else self._plans.at(round)
+        peers = self._all_others if to_all else self._peers(round)
         here = torch.device("cpu")
         envelope = Envelope(
             Form((torch.Size([room]),), torch.uint8, here, outgoing=1),
             [Message((torch.Size([0]),), torch.uint8, here)],
             own=[],
         )
-        usual, self.settings = self.settings, (self.settings[0], CHANGE)
+        usual, messenger.settings = messenger.settings, (messenger.settings[0], CHANGE)
         try:
-            self._post(Notice(self, envelope, (), plan), envelope.outgoing * len(plan.receivers), round).wait()
+            pending = Announced(messenger, envelope, (), peers)
+            messenger.post(pending, envelope.outgoing * len(peers.receivers), round).wait()
         finally:
-            self.settings = usual
-        self._sends_done(envelope)
-        self._envelopes.forget(envelope.form)
+            messenger.settings = usual
+        messenger.finish_sends(envelope)
+        messenger.envelopes.forget(envelope.form)
 
     def broadcast(self, vector: Tensor, node: int = 0) -> None:
         """Overwrite `vector` with that of `node`."""
         if self.n > 1:
-            self._ready()
+            self._prepare()
             with self.waiting.everyone("the start from equal parameters"):
-                work = dist.broadcast(vector, group=self.group, group_src=self._ranks[node], async_op=True)
+                work = dist.broadcast(vector, group=self.group, group_src=self.messenger.ranks[node], async_op=True)
                 work.wait(self.waiting.timeout)
 
     def drain(self) -> None:
-        """Wait for all messages under way, those of this node and those to it."""
-        for pending in list(self._flying):
-            pending.wait()
-        for envelopes in self._envelopes.idle.values():
-            for envelope in envelopes:
-                self._sends_done(envelope)
+        """Wait for all messages under way, from this node and to it."""
+        self.messenger.drain()
 
     def close(self) -> None:
-        """Drain, so that this process may end without taking its neighbours' last message along. Called at exit."""
+        """Drain, so that this process can end without cutting off its neighbours' last message. Called at exit."""
         unclosed.discard(self)
         if self.waiting.failure is None:
             self.drain()
 
     def stats(self) -> dict[str, Any]:
         """Bytes and messages so far, and how many seconds this node waited for each peer."""
-        labels = self.topology.labels or range(self.n)
-        return {
-            "bytes_sent": self._sent_bytes,
-            "bytes_received": self._received_bytes,
-            "messages_sent": self._sent,
-            "messages_received": self._received,
-            "wait_seconds": {labels[peer]: seconds for peer, seconds in sorted(self.waiting.seconds.items())},
-        }
+        return self.messenger.stats()
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _ready(self) -> None:
+    def _prepare(self) -> None:
         """Before anything is sent: the nodes have met, and none has failed."""
         self.waiting.check()
-        if not self._ranks:
+        if not self.messenger.ranks:
             self.join()
         close_at_exit(self)
 
-    def _swap(self, *rows: Tensor, plan: Plan, round: int) -> Pending:
+    def _peers(self, round: int) -> Peers:
+        """The peers of a round of mixing, found once."""
+        index = round % self._period
+        if index not in self._mixing_peers:
+            self._mixing_peers[index] = Peers.mixing(self.topology, self.node, index)
+        return self._mixing_peers[index]
+
+    def _swap(self, *rows: Tensor, peers: Peers, round: int) -> Pending:
         """Row k goes to the k-th peer and comes back as that peer's row for this node."""
+        self._prepare()
         out = tuple(torch.empty_like(r, memory_format=torch.contiguous_format) for r in rows)
-        envelope = self._envelope([r[0] for r in rows], outgoing=len(plan.receivers), lossy=False)
+        envelope = self.messenger.envelope([r[0] for r in rows], outgoing=len(peers.receivers))
         for k, message in enumerate(envelope.outgoing):
             torch._foreach_copy_(message.vectors, [r[k] for r in rows])
-        return self._post(Swapped(self, envelope, out, plan), envelope.outgoing, round)
-
-    def _envelope(self, vectors: tuple[Tensor, ...] | list[Tensor], outgoing: int, lossy: bool) -> Envelope:
-        """Buffers that are free: sent two messages ago, or new."""
-        self._ready()
-        first = vectors[0]
-        form = Form(
-            tuple(v.shape for v in vectors),
-            torch.bfloat16 if lossy else first.dtype,
-            first.device,
-            outgoing,
-            first.dtype if lossy else None,
-        )
-        envelope = self._envelopes.take(form)
-        self._sends_done(envelope)
-        return envelope
+        return self.messenger.post(Swapped(self.messenger, envelope, out, peers), envelope.outgoing, round)

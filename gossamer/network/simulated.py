@@ -12,7 +12,7 @@ from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
 
 # Measured on CPUs: the dense product beats MKL's sparse one where more than this share of the weights is not zero, and
-# where it takes at most so many multiplications, because it is called with less ado.
+# where it takes at most so many multiplications, because its call has less overhead.
 DENSE_FROM = 1 / 8
 DENSE_WITHIN = 250_000
 # Where MKL does not help, it beats the sums over neighbours from this share on.
@@ -58,7 +58,7 @@ class SimulatedNetwork:
             product(vector, result)
         return Ready(*out)
 
-    def average(self, vector: Tensor) -> Tensor:
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The mean over the rows, shown in every row."""
         return vector.mean(0, keepdim=True).expand_as(vector)
 
@@ -91,7 +91,7 @@ class SimulatedNetwork:
             raise InputError(
                 f"mix was given a tensor of the shape {tuple(shape)}, but a simulation mixes stacks "
                 f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
-                f"coordinates run over dim=-1, and net.average(v) is the mean over the nodes."
+                f"coordinates run over dim=-1, and net.average(v, round=round) is the mean over the nodes."
             )
         kind = index, self.n**2 * shape[1] <= DENSE_WITHIN
         if kind not in self._made:

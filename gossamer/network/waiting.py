@@ -1,15 +1,18 @@
-"""Waiting for peers: how long, what is said meanwhile, and what is said when it was in vain."""
+"""Waiting for peers: how long, how a late one is named in the log and in errors, and the last wait at exit."""
 
 import logging
+import os
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn
+from multiprocessing.util import Finalize
+from typing import Any, NoReturn, Protocol
 
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, PeerError
 
 log = logging.getLogger("gossamer")
 
@@ -22,16 +25,8 @@ SLOW = 30.0
 _POLL = 0.5
 
 
-class PeerError(GossamerError):
-    """A peer fell silent, went away or fell out of step. The sentence names it and the round.
-
-    >>> issubclass(PeerError, GossamerError)
-    True
-    """
-
-
 class _Watch:
-    """One quiet thread per process that looks now and then at what is being waited for.
+    """One thread per process that looks at intervals at what is being waited for.
 
     A gloo wait cannot be cut into short ones, because a wait that times out closes the connection for good.
     """
@@ -52,7 +47,7 @@ class _Watch:
             self._look()
 
     def _look(self) -> None:
-        """Afterwards this thread holds nothing that was waited for: the network may be gone before the next look."""
+        """Log once per wait. References are dropped on return: the network may be gone before the next look."""
         current = self.current
         if current is None or current[1] == self._told:
             return
@@ -67,7 +62,7 @@ _watch = _Watch()
 
 
 class Waiting:
-    """Waits for work under way, counts the seconds per peer, and turns failures into sentences."""
+    """Waits for work under way, counts the seconds per peer, and turns failures into a `PeerError`."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timedelta(seconds=float(timeout))
@@ -116,7 +111,7 @@ class Waiting:
         return self.failure
 
     def fail(self, error: RuntimeError, peer: str, round: int, doing: str) -> NoReturn:
-        """Raise the sentence for a peer that fell silent or went away."""
+        """Raise the error for a peer that fell silent or went away."""
         text, peer = str(error).lower(), peer[0].upper() + peer[1:]
         if "timed out" in text or "timeout" in text:
             sentence = (
@@ -134,3 +129,39 @@ class Waiting:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+class Closable(Protocol):
+    """What has to be closed before the process ends."""
+
+    def close(self) -> None:
+        """Wait for all messages."""
+        ...
+
+
+unclosed: set[Closable] = set()
+"""What is closed at exit, even if nothing else refers to it any more."""
+_hooked: int | None = None
+
+
+def close_at_exit(net: Closable) -> None:
+    """Remember to close the network when this process ends."""
+    global _hooked
+    if net in unclosed:
+        return
+    unclosed.add(net)
+    if _hooked != os.getpid():
+        # Unlike atexit this also runs in a multiprocessing child, which forgets what was registered before the fork.
+        Finalize(None, _close_all, exitpriority=100)
+        _hooked = os.getpid()
+
+
+def _close_all() -> None:
+    """At exit: let the last messages arrive. A process that fails ends at once instead, and its neighbours notice."""
+    failing = getattr(sys, "last_value", None) is not None
+    for net in list(unclosed):
+        try:
+            if not failing:
+                net.close()
+        except GossamerError as error:
+            log.warning("%s", error)

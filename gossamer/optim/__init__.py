@@ -3,10 +3,8 @@
 optimizer = gossamer.optim.MomentumTracking(model.parameters(), lr=0.05, momentum=0.9, topology="ring")
 """
 
-from gossamer.optim.averaging import average_, averaged
 from gossamer.optim.checkpointing import Checkpoints
-from gossamer.optim.contract import DecentralizedOptimizer
-from gossamer.optim.equal_rounds import rounds
+from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.optimizers import (
     D2,
     DSGD,
@@ -17,12 +15,13 @@ from gossamer.optim.optimizers import (
     GradientTracking,
     GTAdam,
     MomentumTracking,
+    Options,
     QGDSGDm,
     RelaySum,
     RelaySumM,
     optimizer_of,
 )
-from gossamer.optim.options import Options
+from gossamer.optim.training_loop import average_, averaged, rounds
 
 ALL = (
     DSGD,

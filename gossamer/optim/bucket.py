@@ -5,7 +5,8 @@ The user's tensors are never re-pointed. They are copied into and out of the fla
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,29 +16,7 @@ from torch.distributed.tensor import DTensor
 from gossamer.errors import InputError
 from gossamer.methods import Method, State
 from gossamer.methods.arithmetic import Scalar
-from gossamer.network import DistributedNetwork, Network, Pending, Ready
-
-# A write through `p.data` passes autograd's version counter by. Comparing all bits in every step would cost a third of
-# the step, so this many numbers of one parameter, the parameters taking turns, are compared in each step, and all of
-# them in every 32nd.
-_SAMPLE = 256
-_THOROUGH = 32
-
-
-class FromRound:
-    """The same network for parameters that came later: their rounds count from `start`."""
-
-    def __init__(self, net: DistributedNetwork, start: int) -> None:
-        self._net, self._start, self.n = net, start, net.n
-        self.average, self.spread, self.collect = net.average, net.spread, net.collect
-
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
-        """Mix in the network's round."""
-        return self._net.mix(*vectors, round=self._start + round, out=out)
-
-    def exchange(self, *rows: Tensor, round: int) -> Pending:
-        """Exchange in the network's round."""
-        return self._net.exchange(*rows, round=self._start + round)
+from gossamer.network import DistributedNetwork, Pending, Ready
 
 
 def work_type(dtype: torch.dtype) -> torch.dtype:
@@ -51,10 +30,11 @@ def local(tensor: Tensor) -> Tensor:
 
 
 class Bucket:
-    """Parameters that share the type they are computed in, their device, and the round in which they came.
+    """Parameters that share the type they are computed in, their device, and the round in which they were added.
 
-    `groups[k]` is the number of the parameter group of `parameters[k]`. `x` and `grad` are flat; the method's state
-    hangs on `x`.
+    `groups[k]` is the number of the parameter group of `parameters[k]`. `x` and `grad` are flat, and `state` is the
+    method's for `x`. Parameters that were added in different rounds are kept apart, because a state may hold numbers
+    that depend on its age: RelaySum's counts, Adam's number of steps.
     """
 
     def __init__(
@@ -62,8 +42,7 @@ class Bucket:
     ) -> None:
         self.parameters = list(parameters)
         self.groups = list(groups)
-        self.born = born
-        self.net: Network = FromRound(net, born) if born else net
+        self.net, self.born = net, born
         tensors = [local(p) for p in self.parameters]
         self.shapes = [t.shape for t in tensors]
         self.sizes = [t.numel() for t in tensors]
@@ -71,54 +50,41 @@ class Bucket:
         self.grad = torch.zeros_like(self.x)
         self._x_views, self._grad_views = self._views(self.x), self._views(self.grad)
         self._plain = not any(isinstance(p, DTensor) for p in self.parameters)
-        self._tensors = self.parameters if self._plain else tensors
         self._short = [k for k, t in enumerate(tensors) if t.dtype != self.x.dtype]
-        self._versions: list[int] = []
-        self._samples: list[tuple[int, Tensor, Tensor]] = []
-        self._turn = 0
-        self.read()
+        torch._foreach_copy_(self._x_views, tensors)
         self.note()
-        self.state: State = method.initial(self.x, self.net)
+        self.state: State = method.initial(self.x, net)
 
     # Parameters <-> x ------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
         """x <- parameters. Where x is longer than the parameter, it is kept unless the parameter was written to."""
-        kept = {k: self._x_views[k].clone() for k in self._short if self._samples}
-        torch._foreach_copy_(self._x_views, self._here())
+        here = self._here()
+        kept = {k: self._x_views[k].clone() for k in self._short}
+        torch._foreach_copy_(self._x_views, here)
         for k, value in kept.items():
-            if _same_bits(value.to(self._here()[k].dtype), self._here()[k]):
+            if _same_bits(value.to(here[k].dtype), here[k]):
                 self._x_views[k].copy_(value)
 
     def write(self) -> None:
         """Parameters <- x."""
         torch._foreach_copy_(self._here(), self._x_views)
-        self._versions = [p._version for p in self._here()]
+        self.note()
 
     def note(self) -> None:
         """From now on, a change of the parameters is one made by others."""
-        here = self._here()
-        self._versions = [p._version for p in here]
-        self._samples = [
-            (p.data_ptr(), _sample(p.detach(), p), _sample(x, p)) for p, x in zip(here, self._x_views, strict=True)
-        ]
+        self._versions = [p._version for p in self._here()]
 
-    def written(self, thoroughly: bool = False) -> bool:
-        """Whether somebody else has changed the parameters since `write` or `note`.
+    def written(self) -> bool:
+        """Whether others have changed the parameters since `write` or `note`, as autograd's version counter tells.
 
-        A write that autograd sees (`p.copy_`, `load_state_dict`) is always noticed. One through `p.data` is noticed if
-        it concerns the whole model, or if it is repeated in every step, after 32 of them at the latest. A single one to
-        a few parameters may pass, unless one asks `thoroughly`.
+        It sees every write to a parameter itself (`p.copy_`, `load_state_dict`), and none through `p.data`.
         """
-        here = self._here()
-        self._turn += 1
-        turn = self._turn % len(here)
-        address, theirs, mine = self._samples[turn]
-        if thoroughly or self._turn % _THOROUGH == 0 or here[turn].data_ptr() != address:
-            return not all(_same_bits(x.to(p.dtype), p) for p, x in zip(here, self._x_views, strict=True))
-        if mine.dtype != theirs.dtype:
-            mine = mine.to(theirs.dtype)
-        return [p._version for p in here] != self._versions or not _same_bits(mine, theirs)
+        return [p._version for p in self._here()] != self._versions
+
+    def differs(self) -> bool:
+        """Whether the parameters hold other values than x."""
+        return not all(_same_bits(x.to(p.dtype), p) for p, x in zip(self._here(), self._x_views, strict=True))
 
     # Gradients -------------------------------------------------------------------------------------------------------
 
@@ -149,8 +115,9 @@ class Bucket:
     # Messages and state ----------------------------------------------------------------------------------------------
 
     def begin(self, method: Method) -> None:
-        """Start the method from the present x, in the storage that the state already has."""
-        self.state.load(method.initial(self.x, self.net).tensors())
+        """Start the method from the present x."""
+        self.drain()
+        self.state = method.initial(self.x, self.net)
 
     def pending(self) -> Iterator[tuple[str, Pending]]:
         """The state's messages, under way or arrived, by the name of their field."""
@@ -165,32 +132,33 @@ class Bucket:
             message.wait()
 
     def resend(self, round: int) -> None:
-        """Mix the present x anew and put it in the place of the mixed x, the first vector of a message.
+        """Mix the present x again and replace the mixed x, the first vector of a message.
 
-        The message is as long as an ordinary one, so that a node that is alone in this is told instead of torn down.
+        The message is as long as an ordinary one, so that a node that is alone in this gets an error from its peer's
+        header instead of a broken connection.
         """
         for name, message in self.pending():
             mixed, *rest = message.wait()
             scratch = [torch.empty_like(r) for r in rest]
-            self.net.mix(self.x, *rest, round=round - self.born, out=(mixed, *scratch)).wait()
+            self.net.mix(self.x, *rest, round=round, out=(mixed, *scratch)).wait()
             setattr(self.state, name, Ready(mixed, *rest))
 
-    def vectors(self) -> dict[str, Any]:
-        """x and the method's state as plain tensors and numbers. Messages are waited for, and come vector by vector."""
+    def entries(self) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+        """For every parameter its part of x and of the method's state, as views. Messages are waited for."""
         flat: dict[str, Any] = {"x": self.x}
         for name, value in self.state.tensors().items():
             flat |= {f"{name}.{k}": v for k, v in enumerate(value)} if isinstance(value, tuple) else {name: value}
-        return flat
-
-    def entries(self) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-        """For every parameter its part of `vectors`, as views."""
         parts: list[dict[str, Any]] = [{"born": self.born} for _ in self.parameters]
-        for name, value in self.vectors().items():
+        for name, value in flat.items():
             whole = not isinstance(value, Tensor) or value.shape[-1:] != self.x.shape
             views = [value] * len(parts) if whole else self._views(value)
             for parameter, part, view in zip(self.parameters, parts, views, strict=True):
                 part[name] = view if whole else _like(parameter, view)
         return zip(self.parameters, parts, strict=True)
+
+    def by_parameter(self, vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Every parameter with a view of its part of a flat vector."""
+        return zip(self.parameters, self._views(vector), strict=True)
 
     def load(self, saved: Sequence[dict[str, Any]]) -> None:
         """Take over what `entries` gave, in place. Messages have arrived afterwards. All parameters share numbers."""
@@ -223,29 +191,27 @@ class Bucket:
 
     @property
     def kept(self) -> tuple[str, ...] | None:
-        """The parts of the state that stay true among other nodes; None if its method does not say."""
+        """The parts of the state that stay valid among other nodes; None if its method does not say."""
         return self.state.keeps if dataclasses.fields(self.state) else ()
 
-    def take_mean(
-        self, saved: Sequence[dict[str, Any]], method: Method, net: DistributedNetwork, holders: Sequence[int]
-    ) -> None:
+    def take_mean(self, saved: Sequence[dict[str, Any]], method: Method, holders: Sequence[int], round: int) -> None:
         """Take over x and what is `kept` out of what `entries` gave among other nodes; the rest starts from x.
 
         A node that is not one of `holders` takes the mean over those that are. Where the method does not say what it
         keeps, all nodes take the mean of x: it may count on equal models when it starts. See `refuse_misfits`.
         """
+        net = self.net
         self._take("x", saved)
         if self.kept is None or len(holders) < net.n:
-            mean = mean_over(self.x, net, holders)
+            mean = mean_over(self.x, net, holders, round)
             if self.kept is None or net.node not in holders:
                 self.x.copy_(mean)
         self.write()
-        self.note()
         self.begin(method)
         for name in self.kept or ():
             vector = self._take(name, saved)
             if len(holders) < net.n:
-                mean = mean_over(vector, net, holders)
+                mean = mean_over(vector, net, holders, round)
                 if net.node not in holders:
                     vector.copy_(mean)
 
@@ -270,7 +236,7 @@ class Bucket:
         return vector
 
     def _here(self) -> list[Tensor]:
-        return self._tensors if self._plain else [local(p) for p in self.parameters]
+        return self.parameters if self._plain else [local(p) for p in self.parameters]
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         """A view of every parameter's part of a flat [d] or, for edge rows, [k, d]."""
@@ -279,10 +245,32 @@ class Bucket:
         return [piece.view((*lead, *shape)) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
 
-def mean_over(vector: Tensor, net: DistributedNetwork, nodes: Sequence[int]) -> Tensor:
+def buckets_for(
+    groups: Sequence[dict[str, Any]],
+    births: Mapping[Tensor, int],
+    now: int,
+    method_of: Callable[[dict[str, Any]], Method],
+    net: DistributedNetwork,
+) -> list[Bucket]:
+    """The parameters that require a gradient, by round of birth (`now` where it is not given), type and device."""
+    places: defaultdict[tuple[int, str, str], list[tuple[Tensor, int]]] = defaultdict(list)
+    for number, group in enumerate(groups):
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                born = births.get(parameter, now)
+                key = (born, str(work_type(parameter.dtype)), str(parameter.device))
+                places[key].append((parameter, number))
+    buckets = []
+    for (born, *_), members in sorted(places.items(), key=lambda place: place[0]):
+        parameters, numbers = zip(*members, strict=True)
+        buckets.append(Bucket(parameters, numbers, method_of(groups[numbers[0]]), net, born))
+    return buckets
+
+
+def mean_over(vector: Tensor, net: DistributedNetwork, nodes: Sequence[int], round: int) -> Tensor:
     """The mean of the vectors of some of the nodes, in float64. All nodes must call it."""
     own = vector.double() if net.node in nodes else torch.zeros_like(vector, dtype=torch.float64)
-    return net.average(own) * (net.n / len(nodes))
+    return net.average(own, round=round) * (net.n / len(nodes))
 
 
 def _like(parameter: Tensor, view: Tensor) -> Tensor:
@@ -305,11 +293,6 @@ def _dense(gradient: Tensor | None, view: Tensor) -> Tensor:
     if gradient.is_sparse:
         raise InputError("A parameter has a sparse gradient, which cannot be mixed; use sparse=False in its layer.")
     return local(gradient)
-
-
-def _sample(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A view of the first numbers, or of the first one where the parameter is not contiguous."""
-    return tensor.view(-1)[:_SAMPLE] if parameter.is_contiguous() else tensor[(slice(1),) * tensor.dim()]
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:

@@ -1,14 +1,15 @@
-"""Checkpoints of real nodes: each keeps its own, and all go on from the newest round that all have."""
+"""Checkpoints of real nodes: each node writes its own, and all resume from the newest round that all have."""
 
 import logging
 import os
+import random
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 from urllib.parse import quote
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -19,11 +20,9 @@ from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
 from gossamer.errors import InputError
 from gossamer.network.agreement import meeting_board
-from gossamer.network.spreading import rounds_to_reach_all
 from gossamer.optim.bucket import mean_over
-from gossamer.optim.contract import DecentralizedOptimizer
-from gossamer.optim.generators import generator_states, restore_generators
-from gossamer.optim.restart import Holding, Restart, agree, membership
+from gossamer.optim.decentralized import DecentralizedOptimizer
+from gossamer.optim.restart import Holding, Restart, agree, membership, rounds_to_reach_all
 
 log = logging.getLogger("gossamer")
 
@@ -43,8 +42,8 @@ class Stateful(Protocol):
 class Checkpoints:
     """The checkpoints of this node, in `<directory>/node-<name>/round-<round>.ckpt`.
 
-    `rounds` goes on where all nodes can, saves on the way and stops when somebody asks for it; started a second time,
-    the loop below finds nothing left to do:
+    `rounds` resumes where all nodes can, saves on the way and stops on a signal; started a second time, the loop below
+    finds nothing left to do:
 
     >>> from gossamer.optim import MomentumTracking
     >>> model = nn.Linear(2, 1)
@@ -66,8 +65,8 @@ class Checkpoints:
     `name` is what the node is called, whatever its rank: by default its label in the topology, or its number. The
     directory may be each node's own or shared by all.
 
-    Ctrl-C or SIGTERM at any node makes all nodes stop before the same round, a few rounds later: word of it goes with
-    the messages of each round. Every node then writes a checkpoint and ends by `SystemExit` with code 130 (Ctrl-C) or
+    Ctrl-C or SIGTERM at any node makes all nodes stop before the same round, a few rounds later: the messages of each
+    round pass it on. Every node then writes a checkpoint and ends by `SystemExit` with code 130 (Ctrl-C) or
     143 (SIGTERM, and all nodes that were told by others). A second signal ends a node at once.
     """
 
@@ -98,7 +97,7 @@ class Checkpoints:
         self.directory = Path(directory) / f"node-{quote(name, safe=' ')}"
         self._reach = rounds_to_reach_all(net.topology)
         self.kept = -(-self._reach // every) + 2
-        """How many checkpoints lie in the directory at most times: nodes may be some rounds apart."""
+        """How many checkpoints are kept at most times: nodes may be some rounds apart."""
         self._names: list[str] = []
         self._interrupts = Interrupts()
         _warn_of_a_store_that_outlives_its_processes()
@@ -120,8 +119,8 @@ class Checkpoints:
                 if r + 1 == total and total % self.every:
                     self.save()
         except GeneratorExit:
-            # Whoever leaves the loop closes this generator, and Python drops what is raised in it meanwhile.
-            self._interrupts.pass_on_after(sys._getframe())
+            # Leaving the loop closes this generator, and Python drops what is raised in it meanwhile.
+            self._interrupts.pass_on_later()
             raise
         finally:
             self._interrupts.obey()
@@ -132,7 +131,7 @@ class Checkpoints:
     def resume(self) -> int:
         """Load the newest round that all nodes have, and return it; 0 if there is none. All nodes must call it.
 
-        With the nodes and the graph of the checkpoints, training goes on to the same bits. With other ones (a site has
+        With the nodes and the graph of the checkpoints, training continues to the same bits. With others (a site has
         left, a site has joined, an edge is new), see `DecentralizedOptimizer.rejoin`: a node that joins starts from the
         average model, and from `extra` it takes learning rate schedulers and GradScalers of another node.
         """
@@ -153,12 +152,12 @@ class Checkpoints:
         if not restart.exact:
             self.save()
         self._confirm(restart.round)
-        # No node begins before all have this round, else one that is killed now could not go on with the others.
+        # No node begins before all have this round, else one that is killed now could not resume with the others.
         net.join()
         return restart.round
 
     def _mine(self) -> Holding:
-        """What lies in the directory and is whole. Damaged files are set aside."""
+        """The checkpoints in the directory that are intact. Damaged files are set aside."""
         rounds: dict[int, str] = {}
         nodes: tuple[str, ...] = ()
         for round in files.rounds_in(self.directory):
@@ -198,7 +197,7 @@ class Checkpoints:
             elif not new or isinstance(value, LRScheduler | torch.amp.GradScaler):
                 value.load_state_dict(content["extra"][key])
         if not new:
-            restore_generators(content["generators"])
+            _restore_generators(content["generators"])
 
     def _rejoin(self, restart: Restart, told: list[Holding]) -> None:
         """Go on among other nodes; the new ones get the file of the first holder, and then the mean of all."""
@@ -211,13 +210,13 @@ class Checkpoints:
         if some_new:
             for buffer in self.model.buffers():
                 if buffer.is_floating_point():
-                    mean = mean_over(buffer, net, restart.holders)
+                    mean = mean_over(buffer, net, restart.holders, restart.round)
                     if new:
                         buffer.copy_(mean)
         self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
         fresh = [told[i].name for i in range(net.n) if i not in restart.holders]
         log.warning(
-            "Other nodes or another graph than in the checkpoints: %s go on from their own models of round %d%s.",
+            "Other nodes or another graph than in the checkpoints: %s continue from their own models of round %d%s.",
             ", ".join(told[i].name for i in restart.holders),
             restart.round,
             f"; {', '.join(fresh)} from the average model" if fresh else "",
@@ -238,15 +237,15 @@ class Checkpoints:
     # During training -------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """After every `optimizer.step()`: save if it is time to; stop if somebody asked for it."""
+        """After every `optimizer.step()`: save if it is due; stop if a node was asked to."""
         self._refuse_before_resume("step")
         if not self._interrupts.requested:
             self._interrupts.defer()
         net, round = self.optimizer.network, self.optimizer.round
-        if self._interrupts.requested and net.stop is None:
-            # Word leaves with the next step at the latest, and then reaches one more ring of nodes in every round.
-            net.stop = round + (self._reach + 1 if net.n > 1 else 0)
-        stops = net.stop is not None and round >= net.stop
+        if self._interrupts.requested and net.messenger.stop is None:
+            # The request leaves with the next step at the latest, and then reaches nodes one edge further every round.
+            net.messenger.stop = round + (self._reach + 1 if net.n > 1 else 0)
+        stops = net.messenger.stop is not None and round >= net.messenger.stop
         if stops or round % self.every == 0:
             self.save()
         if stops:
@@ -257,7 +256,7 @@ class Checkpoints:
         self._interrupts.pass_on()
 
     def save(self) -> Path:
-        """Write a checkpoint now. For all nodes to go on from it, all must write one of this round.
+        """Write a checkpoint now. For all nodes to resume from it, all must write one of this round.
 
         It may hold tensors, numbers, words and collections of them; NumPy's numbers become Python's.
         """
@@ -269,7 +268,7 @@ class Checkpoints:
         content = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generators": generator_states(),
+            "generators": _generator_states(),
             "extra": extra,
         }
         settings = {
@@ -288,7 +287,7 @@ class Checkpoints:
 
     def _refuse_before_resume(self, call: str) -> None:
         if not self._names:
-            raise InputError(f"Call resume() before the first {call}: it finds out from which round all nodes go on.")
+            raise InputError(f"Call resume() before the first {call}: it finds the round from which all nodes resume.")
 
     def _confirm(self, round: int) -> int:
         """Tell all nodes that this one has saved `round`; the newest round that all of them have."""
@@ -301,7 +300,7 @@ class Checkpoints:
             board.set(keys[group.rank()], str(round))
             return min(int(text) for text in board.multi_get(keys)) if board.check(keys) else -1
         except RuntimeError:
-            return -1  # whoever holds the store is gone: the next message will say so
+            return -1  # the process that holds the store is gone: the next message will fail
 
     def _end(self) -> NoReturn:
         self.optimizer.close()
@@ -337,3 +336,26 @@ def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:
             "Checkpoints writes one file per node, but here a node consists of several processes; save with "
             "torch.distributed.checkpoint instead, with the node's number in the key."
         )
+
+
+def _generator_states() -> dict[str, Any]:
+    """The random generators of torch, its accelerators, Python and NumPy, as plain tensors and numbers."""
+    version, words, gauss = random.getstate()
+    name, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": [version, torch.tensor(words), gauss],
+        "numpy": [str(name), torch.from_numpy(np.asarray(key, dtype=np.int64)), *rest],
+    }
+
+
+def _restore_generators(states: dict[str, Any]) -> None:
+    """Take over what `_generator_states` gave. Accelerators that this machine does not have are skipped."""
+    torch.set_rng_state(states["torch"])
+    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, device)
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    name, key, *rest = states["numpy"]
+    np.random.set_state((name, key.numpy().astype(np.uint32), *rest))  # noqa: NPY002

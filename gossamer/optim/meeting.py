@@ -5,23 +5,22 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.errors import InputError
+from gossamer.errors import InputError, PeerError
 from gossamer.methods import Facts
 from gossamer.network import DistributedNetwork
 from gossamer.optim.bucket import Bucket
-from gossamer.optim.rules import COMMON, Rule
+from gossamer.optim.param_groups import Rule
 
 _COUNTS = 64
 """Bytes that a message may hold besides its vectors: RelaySum's counts."""
 
 
 class Meeting:
-    """Where the nodes make sure that they were started alike, make equal what starts, and learn the nodes' weights."""
+    """Where the nodes check that they were started alike, start from equal parameters, and learn the nodes' weights."""
 
     def __init__(self, network: DistributedNetwork, method: Facts, node_weight: float | None) -> None:
         self._network, self._method = network, method
@@ -74,7 +73,7 @@ class Meeting:
         self.due = False
 
     def _announce(self, round: int, buckets: Sequence[Bucket]) -> None:
-        """Before all meetings but the first, tell the neighbours, who may expect an ordinary message instead."""
+        """Before every meeting but the first, announce it: the neighbours may expect an ordinary message instead."""
         everyone = self._method.sends == "all-reduce"
         if self._room is not None:
             self._network.announce_change(round + self._method.overlaps, self._room, to_all=everyone)
@@ -85,23 +84,9 @@ class Meeting:
         given = [w for w in weights if w is not None]
         if given and len(given) < len(weights):
             silent = [i for i, w in enumerate(weights) if w is None]
-            raise InputError(f"Some nodes gave a node_weight, but {silent} did not; give it on all nodes or on none.")
+            raise PeerError(f"Some nodes gave a node_weight, but {silent} did not; give it on all nodes or on none.")
         if self._node_weight is not None:
             self.scale = self._node_weight * self._network.n / sum(given)
-
-
-def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """All in which the parameter groups of two nodes may not differ; `options` are the method's in every group."""
-    facts: dict[str, str] = {}
-    for number, (group, own) in enumerate(zip(groups, options, strict=True)):
-        where = f" of parameter group {number}" if len(groups) > 1 else ""
-        values = {**{name: float(group[name]) for name in COMMON}, **own}
-        facts |= {name + where: str(value) for name, value in values.items()}
-        names = group.get("param_names") or range(len(group["params"]))
-        for name, p in zip(names, group["params"], strict=True):
-            kind = "" if p.requires_grad else ", frozen"
-            facts[f"parameter {name}{where}"] = f"{list(p.shape)} {str(p.dtype).removeprefix('torch.')}{kind}"
-    return facts
 
 
 def _weight(given: float) -> float:
@@ -111,7 +96,9 @@ def _weight(given: float) -> float:
     except (TypeError, ValueError):
         weight = math.nan
     if not 0 < weight < math.inf:
-        raise InputError(f"node_weight is {given!r}, but a node needs a weight above 0: say, its examples.")
+        raise InputError(
+            f"node_weight is {given!r}, but a node needs a weight above 0, for instance the number of its examples."
+        )
     return weight
 
 
@@ -120,7 +107,7 @@ def _digest(vector: Tensor) -> str:
 
 
 def _level_of_the_user() -> int:
-    """How many calls above the caller of this the first one outside gossamer and torch is, which wraps `step` anew."""
+    """How many calls above the caller of this the first one outside gossamer and torch is (torch wraps `step`)."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("gossamer", "torch"):
         level, frame = level + 1, frame.f_back

@@ -4,15 +4,47 @@ Besides its hyper-parameters every optimizer takes the `Options` that all share:
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from gossamer import methods
 from gossamer.errors import InputError
 from gossamer.methods import Method
-from gossamer.optim.contract import DecentralizedOptimizer
-from gossamer.optim.options import Options
+from gossamer.optim.decentralized import DecentralizedOptimizer
+from gossamer.topology import Topology
 
 Params = Iterable[Any]
+
+
+class Options(TypedDict, total=False):
+    """What every optimizer takes besides the hyper-parameters of its method.
+
+    >>> shared: Options = {"topology": "ring", "weight_decay": 1e-3}
+    >>> DSGD(nn.Linear(2, 1).parameters(), lr=0.05, **shared).param_groups[0]["weight_decay"]
+    0.001
+    """
+
+    weight_decay: float
+    """L2: weight_decay * x is added to the gradient, before anything else; by default 0."""
+    topology: str | Topology | None
+    """Who talks to whom: a name such as "ring", a `Topology`, or a schedule. One process needs none."""
+    group: dist.ProcessGroup | DeviceMesh | None
+    """The processes that are nodes: a process group or one dimension of a DeviceMesh; by default all."""
+    node: int | str | None
+    """This process's persistent node id, a number or a label of the topology; by default GOSSAMER_NODE, or its rank."""
+    node_weight: float | None
+    """The share of this node in the common objective, for instance the number of its examples; by default equal."""
+    model: nn.Module | None
+    """The model, to check that no DistributedDataParallel spans several nodes."""
+    overlap: bool
+    """Whether the message of a tracking method travels during the next gradient (same trajectory); by default so."""
+    wire: Literal["bf16"] | None
+    """bf16 halves the messages and keeps the mean; by default vectors travel as they are."""
+    timeout: float
+    """Seconds until a silent peer is given up; by default half an hour."""
 
 
 class _Plain(DecentralizedOptimizer):
@@ -239,7 +271,7 @@ class RelaySumM(DecentralizedOptimizer):
 
 
 class AllReduceSGDm(_Nesterov):
-    """SGD with momentum on the exact average gradient: the centralized yardstick. The graph plays no part.
+    """SGD with momentum on the exact average gradient: the centralized baseline. The graph is not used.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
@@ -252,7 +284,7 @@ class AllReduceSGDm(_Nesterov):
 
 
 def optimizer_of(method: Method, params: Params, lr: float, **options: Unpack[Options]) -> DecentralizedOptimizer:
-    """The optimizer of any method, your own included: the very object that `gossamer.simulate` takes.
+    """The optimizer of any method, your own included: the same object that `gossamer.simulate` takes.
 
     Hyper-parameters keep the names that the method gives them, also in the parameter groups; `lr`, `weight_decay`,
     `params` and `round` are taken there.

@@ -1,4 +1,4 @@
-"""From which round, and how, nodes go on that each know what checkpoints they hold."""
+"""From which round, and how, nodes resume that each know which checkpoints they hold."""
 
 import hashlib
 import json
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.errors import InputError
+import numpy as np
+
+from gossamer.errors import PeerError
+from gossamer.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ class Holding:
 
 @dataclass(frozen=True)
 class Restart:
-    """Where all nodes go on."""
+    """Where all nodes resume."""
 
     round: int
     holders: tuple[int, ...]
-    """The nodes that go on from a checkpoint of their own; the others are new."""
+    """The nodes that resume from a checkpoint of their own; the others are new."""
     exact: bool
     """Whether nodes and graph are those of the checkpoints, so that nothing is lost."""
 
@@ -49,13 +52,13 @@ def membership(names: Sequence[str], graph: str) -> str:
 def agree(told: Sequence[Holding], graph: str) -> Restart:
     """The newest round that all nodes have which took part in it; the same answer on every node.
 
-    Nodes that did not take part in the newest checkpoint of all, or have lost theirs, are new. Nothing is lost by
-    starting anew at round 0, so nobody goes on from there among other nodes.
+    Nodes that did not take part in the newest checkpoint of all, or have lost theirs, are new. At round 0
+    nothing is lost by starting again, so no node continues from there among other nodes.
     """
     names = [holding.name for holding in told]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(
+        raise PeerError(
             f"Several nodes keep their checkpoints under the name '{twice}'; give each a name of its own: by node= of "
             f"the optimizer, or by name= of Checkpoints."
         )
@@ -67,11 +70,35 @@ def agree(told: Sequence[Holding], graph: str) -> Restart:
     common = set.intersection(*(set(told[i].rounds) for i in holders))
     if not common:
         has = "; ".join(f"{told[i].name}: {', '.join(map(str, sorted(told[i].rounds)))}" for i in holders)
-        raise InputError(
-            f"The nodes hold no checkpoint of the same round ({has}), so they cannot go on together; put back the "
+        raise PeerError(
+            f"The nodes hold no checkpoint of the same round ({has}), so they cannot resume together; put back the "
             f"files that are missing, or move away those of the nodes that are to start as new ones."
         )
     round = max(common)
     now = membership(names, graph)
     exact = len(holders) == len(told) and all(told[i].rounds[round] == now for i in holders)
     return Restart(round, holders if exact or round > 0 else (), exact)
+
+
+def rounds_to_reach_all(topology: Topology) -> int:
+    """The most rounds that information needs from any node to all others, whenever it starts: the diameter if static.
+
+    Since a node makes a round only with what its neighbours sent in the round before, no two nodes are ever further
+    apart than this many rounds.
+
+    >>> from gossamer.topology import chain, one_peer_exponential
+    >>> rounds_to_reach_all(chain(5)), rounds_to_reach_all(one_peer_exponential(8))
+    (4, 3)
+    """
+    if topology.is_static and topology.is_symmetric:
+        return topology.diameter
+    hears = [mixing.dense() != 0 for mixing in topology.mixings]
+    longest = 0
+    for start in range(topology.period):
+        knows = np.eye(topology.n, dtype=bool)
+        rounds = 0
+        while not knows.all():
+            knows |= hears[(start + rounds) % topology.period].astype(np.float32) @ knows.astype(np.float32) > 0
+            rounds += 1
+        longest = max(longest, rounds)
+    return longest

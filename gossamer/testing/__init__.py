@@ -1,6 +1,6 @@
 """The conformance kit: does a method do what it says?"""
 
-from gossamer.testing.kit import ConformanceError, Report, Row, check_method, kit_graphs
-from gossamer.testing.setting import Setting
+from gossamer.testing.kit import ConformanceError, ConformanceReport, PropertyResult, check_method, kit_graphs
+from gossamer.testing.trial import Trial
 
-__all__ = ["ConformanceError", "Report", "Row", "Setting", "check_method", "kit_graphs"]
+__all__ = ["ConformanceError", "ConformanceReport", "PropertyResult", "Trial", "check_method", "kit_graphs"]

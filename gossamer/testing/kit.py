@@ -1,24 +1,26 @@
 """Try a method against the contract and against what it declares, in one line."""
 
 import copy
+import inspect
 from dataclasses import dataclass
 from typing import Literal
 
 from gossamer import topology as graphs
-from gossamer.errors import GossamerError
-from gossamer.methods import Method, get
-from gossamer.testing.mistakes import in_words, refuse_unfinished
+from gossamer.errors import GossamerError, InputError, describe
+from gossamer.methods import Method, resolve
+from gossamer.methods.contract import refuse_lost_fields
+from gossamer.network import Ready
 from gossamer.testing.properties import CONTRACT, PROMISES, Property
-from gossamer.testing.setting import Setting
+from gossamer.testing.trial import Trial
 from gossamer.topology import Topology
 
 
 @dataclass(frozen=True)
-class Row:
-    """One property and what became of it.
+class PropertyResult:
+    """One property of a method, and whether it holds.
 
-    >>> Row("exact", "holds")
-    Row(property='exact', outcome='holds', sentence='')
+    >>> PropertyResult("exact", "holds")
+    PropertyResult(property='exact', outcome='holds', sentence='')
     """
 
     property: str
@@ -27,7 +29,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class ConformanceReport:
     """The outcome of `check_method`.
 
     >>> report = check_method("dsgd")
@@ -38,12 +40,12 @@ class Report:
     method: str
     graphs: tuple[str, ...]
     """The graphs it was tried on: those of the kit that its needs admit."""
-    rows: tuple[Row, ...]
+    rows: tuple[PropertyResult, ...]
     notes: tuple[str, ...] = ()
-    """What is no failure but may surprise."""
+    """What is no failure but worth knowing."""
 
     @property
-    def failures(self) -> tuple[Row, ...]:
+    def failures(self) -> tuple[PropertyResult, ...]:
         """The properties that do not hold."""
         return tuple(r for r in self.rows if r.outcome == "fails")
 
@@ -60,7 +62,7 @@ class Report:
 
 
 class ConformanceError(AssertionError):
-    """A method does not do what the contract asks or what it declares. `report` tells all.
+    """A method does not do what the contract asks or what it declares. `report` has the details.
 
     >>> from gossamer import DSGD, Facts
     >>> class Boaster(DSGD):
@@ -71,13 +73,13 @@ class ConformanceError(AssertionError):
     gossamer.testing.kit.ConformanceError: Boaster fails ...
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ConformanceReport) -> None:
         self.report = report
         failed = "; ".join(f"'{r.property}': {r.sentence}" for r in report.failures)
         super().__init__(f"{report.method} fails {failed}.\n\n{report}")
 
 
-def check_method(method: type[Method] | Method | str, seed: int = 0) -> Report:
+def check_method(method: type[Method] | Method | str, seed: int = 0) -> ConformanceReport:
     """Check a method (a class, an instance or a name) on every graph of the kit that it accepts.
 
     Every method must fulfil the contract: run in place, repeat to the bit, run on one node's vectors as on the stack of
@@ -90,27 +92,24 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Report:
     >>> report.undeclared
     ('exact', 'exact_on_schedules', 'tracks', 'overlaps')
     """
-    if isinstance(method, str):
-        method = get(method)
-    elif isinstance(method, type):
-        method = method()
-    refuse_unfinished(type(method))
-    settings = _settings(method, seed)
-    static = [s for s in settings if s.topology.is_static and s.topology.is_symmetric]
-    changing = [s for s in settings if not s.topology.is_static]
-    rows: list[Row] = []
+    method = resolve(method)
+    _refuse_unfinished(type(method))
+    trials = _trials(method, seed)
+    static = [s for s in trials if s.topology.is_static and s.topology.is_symmetric]
+    changing = [s for s in trials if not s.topology.is_static]
+    rows: list[PropertyResult] = []
     raised = False
     for name, check in {**CONTRACT, **PROMISES}.items():
         if name in PROMISES and not getattr(method.facts, name):
-            rows.append(Row(name, "not declared"))
+            rows.append(PropertyResult(name, "not declared"))
         elif raised:
-            rows.append(Row(name, "not tried"))
+            rows.append(PropertyResult(name, "not tried"))
         else:
-            where = {"exact": static, "exact_on_schedules": changing}.get(name, settings)
+            where = {"exact": static, "exact_on_schedules": changing}.get(name, trials)
             row, error = _try(name, check, method, where)
             rows.append(row)
             raised = name == "runs" and error is not None
-    report = Report(method.facts.title, tuple(_named(s) for s in settings), tuple(rows), _notes(type(method)))
+    report = ConformanceReport(method.facts.title, tuple(_named(s) for s in trials), tuple(rows), _notes(type(method)))
     if report.failures:
         raise ConformanceError(report)
     return report
@@ -135,34 +134,36 @@ def kit_graphs() -> list[Topology]:
     ]
 
 
-def _settings(method: Method, seed: int) -> list[Setting]:
+def _trials(method: Method, seed: int) -> list[Trial]:
     accepted = []
     for topology in kit_graphs():
         try:
             method.check(topology)
         except GossamerError:
             continue
-        accepted.append(Setting(topology, seed=seed))
+        accepted.append(Trial(topology, seed=seed))
     return accepted
 
 
-def _try(name: str, check: Property, method: Method, settings: list[Setting]) -> tuple[Row, Exception | None]:
+def _try(name: str, check: Property, method: Method, trials: list[Trial]) -> tuple[PropertyResult, Exception | None]:
     """What became of a property, and what the method raised while it was tried."""
-    if not settings:
-        return Row(name, "fails", "it is declared, but the method's needs admit no graph on which it could hold"), None
-    for setting in settings:
+    if not trials:
+        return PropertyResult(
+            name, "fails", "it is declared, but the method's needs admit no graph on which it could hold"
+        ), None
+    for trial in trials:
         error = None
         try:
-            sentence = check(copy.deepcopy(method), setting)
+            sentence = check(copy.deepcopy(method), trial)
         except Exception as problem:
-            error, sentence = problem, in_words(problem, method)
+            error, sentence = problem, _in_words(problem, method)
         if sentence:
-            return Row(name, "fails", f"on {_named(setting)}, {sentence}"), error
-    return Row(name, "holds"), None
+            return PropertyResult(name, "fails", f"on {_named(trial)}, {sentence}"), error
+    return PropertyResult(name, "holds"), None
 
 
-def _named(setting: Setting) -> str:
-    return f"{setting.topology.name} of {setting.topology.n}"
+def _named(trial: Trial) -> str:
+    return f"{trial.topology.name} of {trial.topology.n}"
 
 
 def _notes(method: type[Method]) -> tuple[str, ...]:
@@ -172,3 +173,34 @@ def _notes(method: type[Method]) -> tuple[str, ...]:
         f"{method.__qualname__} has no name of its own, so the command line cannot find it; give the class a line "
         f"such as name = '{method.__name__.lower()}'.",
     )
+
+
+def _refuse_unfinished(method: type[Method]) -> None:
+    """Raise an `InputError` for a class without facts, or with annotated fields that are no dataclass fields."""
+    if not hasattr(method, "facts"):
+        raise InputError(
+            f"{method.__qualname__} declares no facts; give the class a line such as "
+            f"facts = Facts(title='{method.__qualname__}', sends=1)."
+        )
+    refuse_lost_fields(method)
+
+
+def _in_words(error: Exception, method: Method) -> str:
+    """The error with the last line in the file of `step` that led to it, and the remedy where the cause is known."""
+    _end_in_own_file(error, method)
+    hint = ""
+    if isinstance(error, TypeError | AttributeError) and Ready.__name__ in str(error):
+        hint = "; mix and exchange give a message that may be under way, and its .wait() gives the tuple of vectors"
+    return describe(error) + hint
+
+
+def _end_in_own_file(error: Exception, method: Method) -> None:
+    """Cut the traceback below the method's own file: what the network or torch did there is not its author's."""
+    code = getattr(inspect.unwrap(type(method).step), "__code__", None)
+    own, entry = None, error.__traceback__
+    while code is not None and entry is not None:
+        if entry.tb_frame.f_code.co_filename == code.co_filename:
+            own = entry
+        entry = entry.tb_next
+    if own is not None:
+        own.tb_next = None

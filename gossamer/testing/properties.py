@@ -1,6 +1,6 @@
 """What a method must do, and what it may promise, each as a function that returns a sentence when it does not hold.
 
-Every function takes a method and a `Setting` and returns None when the property holds. Those of `CONTRACT` hold for
+Every function takes a method and a `Trial` and returns None when the property holds. Those of `CONTRACT` hold for
 every method; those of `PROMISES` are checked when the method's `facts` declare them.
 """
 
@@ -16,45 +16,44 @@ from gossamer.engine.minimize import minimize
 from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
-from gossamer.testing.setting import WEIGHT_DECAY, Setting
 from gossamer.testing.threads import run_in_threads
-from gossamer.testing.watch import Event, Watched
+from gossamer.testing.trial import WEIGHT_DECAY, Event, Trial, Watched
 
-Property = Callable[[Method, Setting], str | None]
+Property = Callable[[Method, Trial], str | None]
 
 
-def runs(method: Method, setting: Setting) -> str | None:
+def runs(method: Method, trial: Trial) -> str | None:
     """Rounds change x in place, keep its dtype and stay finite, in float64 and in float32."""
     for dtype in (torch.float64, torch.float32):
         place = None
-        for r, x, _ in setting.simulate(copy.deepcopy(method), dtype=dtype):
+        for r, x, _ in trial.simulate(copy.deepcopy(method), dtype=dtype):
             place = place or x.data_ptr()
             if x.data_ptr() != place or x.dtype != dtype:
                 return f"round {r} replaced the storage of x instead of changing it in place"
             if not x.isfinite().all():
                 return f"x is not finite after round {r} in {dtype}"
-        if torch.equal(x, setting.start(dtype)):
-            return f"x did not move in {setting.rounds} rounds; change it in place, as in x.sub_(lr * grad)"
+        if torch.equal(x, trial.start(dtype)):
+            return f"x did not move in {trial.rounds} rounds; change it in place, as in x.sub_(lr * grad)"
     return None
 
 
-def repeats(method: Method, setting: Setting) -> str | None:
+def repeats(method: Method, trial: Trial) -> str | None:
     """The same run twice gives the same bits."""
-    first, second = setting.final(method), setting.final(method)
-    return None if torch.equal(first, second) else "two runs of the same setting differ"
+    first, second = trial.final(method), trial.final(method)
+    return None if torch.equal(first, second) else "two runs of the same trial differ"
 
 
-def allocates_without_communication(method: Method, setting: Setting) -> str | None:
+def allocates_without_communication(method: Method, trial: Trial) -> str | None:
     """`initial` sends nothing."""
     log: list[Event] = []
-    method.initial(setting.start(), Watched(_network(setting), log))
+    method.initial(trial.start(), Watched(_network(trial), log))
     return f"initial() called {log[0].call}, but the other nodes may not be there yet" if log else None
 
 
-def runs_on_one_nodes_vectors(method: Method, setting: Setting) -> str | None:
+def runs_on_one_nodes_vectors(method: Method, trial: Trial) -> str | None:
     """The same lines, with every node holding only its own [d] vectors, give the same trajectory."""
-    stacked = setting.final(copy.deepcopy(method))
-    alone = run_in_threads(method, setting)
+    stacked = trial.final(copy.deepcopy(method))
+    alone = run_in_threads(method, trial)
     problem = _differ("nodes of their own and the stack of all nodes", alone, stacked, 1e-10)
     return problem and (
         f"{problem}; the usual causes are a missing .wait() after mix or exchange, without which nothing has arrived "
@@ -62,26 +61,26 @@ def runs_on_one_nodes_vectors(method: Method, setting: Setting) -> str | None:
     )
 
 
-def resumes(method: Method, setting: Setting) -> str | None:
+def resumes(method: Method, trial: Trial) -> str | None:
     """A state that is saved half-way and loaded again continues with the same bits."""
-    half = setting.rounds // 2
+    half = trial.rounds // 2
     # Before and after are two objects, as in two processes: what is not in the state is lost.
     method, successor = copy.deepcopy(method), copy.deepcopy(method)
-    undisturbed = setting.final(copy.deepcopy(method))
-    net = _network(setting)
-    x = setting.start()
+    undisturbed = trial.final(copy.deepcopy(method))
+    net = _network(trial)
+    x = trial.start()
     state = method.initial(x, net)
     if problem := _not_a_state(state):
         return problem
-    for r in range(setting.rounds):
+    for r in range(trial.rounds):
         if r == half:
             file = io.BytesIO()
             torch.save({"x": x, "state": state.tensors()}, file)
             saved = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
-            method, x = successor, setting.start().copy_(saved["x"])
-            state = method.initial(setting.start(), net)
+            method, x = successor, trial.start().copy_(saved["x"])
+            state = method.initial(trial.start(), net)
             state.load(saved["state"])
-        method.step(state, x, setting.gradient(x, r), setting.lr(r), net, r)
+        method.step(state, x, trial.gradient(x, r), trial.lr(r), net, r)
     if torch.equal(x, undisturbed):
         return None
     return (
@@ -90,20 +89,32 @@ def resumes(method: Method, setting: Setting) -> str | None:
     )
 
 
-def takes_a_step_size_per_coordinate(method: Method, setting: Setting) -> str | None:
+def starts_in_any_round(method: Method, trial: Trial) -> str | None:
+    """A run whose rounds count from a later number, as for parameters that are added later, is the same run."""
+    first, again = trial.final(copy.deepcopy(method)), trial.final(copy.deepcopy(method))
+    late = trial.final(copy.deepcopy(method), first_round=2 * trial.topology.period)
+    if torch.equal(late, first) or not torch.equal(first, again):  # what does not repeat is judged by `repeats`
+        return None
+    return (
+        "a run whose first round has a later number differs, as it would for parameters that are added later; decide "
+        "by the state, not by `round`, what the first step does differently"
+    )
+
+
+def takes_a_step_size_per_coordinate(method: Method, trial: Trial) -> str | None:
     """A step size given as a tensor does what the same number does, for each coordinate on its own."""
-    as_number = setting.final(copy.deepcopy(method))
-    as_tensor = setting.final(method, lr=lambda r: torch.full((setting.dim,), setting.lr(r), dtype=torch.float64))
+    as_number = trial.final(copy.deepcopy(method))
+    as_tensor = trial.final(method, lr=lambda r: torch.full((trial.dim,), trial.lr(r), dtype=torch.float64))
     problem = _differ("the step size as a tensor and as a number", as_tensor, as_number, 1e-10)
-    return problem or _moves_a_coordinate_without_step_size(method, setting)
+    return problem or _moves_a_coordinate_without_step_size(method, trial)
 
 
-def _moves_a_coordinate_without_step_size(method: Method, setting: Setting) -> str | None:
+def _moves_a_coordinate_without_step_size(method: Method, trial: Trial) -> str | None:
     """The last coordinate has the step size 0: with equal starts it stays, whatever the others do."""
-    last = setting.dim - 1
-    others = torch.ones(setting.dim, dtype=torch.float64)
+    last = trial.dim - 1
+    others = torch.ones(trial.dim, dtype=torch.float64)
     others[last] = 0.0
-    start, end = setting.start(), setting.final(copy.deepcopy(method), lr=lambda r: setting.lr(r) * others)
+    start, end = trial.start(), trial.final(copy.deepcopy(method), lr=lambda r: trial.lr(r) * others)
     if problem := _differ("its start and its end", end[:, last], start[:, last], 1e-10):
         return (
             f"a coordinate whose step size is 0 moved: {problem}; use the tensor lr as it is, coordinate by "
@@ -115,15 +126,15 @@ def _moves_a_coordinate_without_step_size(method: Method, setting: Setting) -> s
     return None
 
 
-def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
+def sends_what_it_declares(method: Method, trial: Trial) -> str | None:
     """The vectors sent over an edge in a round, and the average that a first round may take, are as declared.
 
     Small counts may go along with the vectors.
     """
     sends = method.facts.sends
     log: list[Event] = []
-    for r, _, _ in setting.simulate(method, wrap=lambda net: Watched(net, log)):
-        sent = sum(e.widths.count(setting.dim) for e in log if e.call in ("mix", "exchange"))
+    for r, _, _ in trial.simulate(method, wrap=lambda net: Watched(net, log)):
+        sent = sum(e.widths.count(trial.dim) for e in log if e.call in ("mix", "exchange"))
         averages = sum(e.call == "average" for e in log)
         if sends == "all-reduce" and (sent, averages) != (0, 1):
             return f"it declares one all-reduce, but round {r} made {averages} and sent {sent} vectors over each edge"
@@ -141,15 +152,15 @@ def sends_what_it_declares(method: Method, setting: Setting) -> str | None:
     return None
 
 
-def preserves_mean(method: Method, setting: Setting) -> str | None:
-    """xbar <- xbar - eta ubar, where ubar <- beta ubar + gbar (Nesterov: gbar + beta ubar in the place of ubar)."""
+def preserves_mean(method: Method, trial: Trial) -> str | None:
+    """xbar <- xbar - eta ubar, where ubar <- beta ubar + gbar (Nesterov: gbar + beta ubar instead of ubar)."""
     beta, nesterov = _momentum(method)
-    before = setting.start()
-    xbar, ubar = before.mean(0), torch.zeros(setting.dim, dtype=torch.float64)
-    for r, x, _ in setting.simulate(method, lr=setting.moving_lr):
-        gbar = setting.gradient(before, r).mean(0)
+    before = trial.start()
+    xbar, ubar = before.mean(0), torch.zeros(trial.dim, dtype=torch.float64)
+    for r, x, _ in trial.simulate(method, lr=trial.moving_lr):
+        gbar = trial.gradient(before, r).mean(0)
         ubar = beta * ubar + gbar
-        xbar = xbar - setting.moving_lr(r) * (gbar + beta * ubar if nesterov else ubar)
+        xbar = xbar - trial.moving_lr(r) * (gbar + beta * ubar if nesterov else ubar)
         problem = _differ(f"the mean of x after round {r} and SGD on the mean gradient", x.mean(0), xbar, 1e-9)
         if problem:
             direction = f"(gbar + {beta:g} ubar)" if nesterov else "ubar"
@@ -162,17 +173,17 @@ def preserves_mean(method: Method, setting: Setting) -> str | None:
     return None
 
 
-def equals_sgd_alone(method: Method, setting: Setting) -> str | None:
+def equals_sgd_alone(method: Method, trial: Trial) -> str | None:
     """Identical nodes (one node too) follow torch.optim.SGD(momentum=beta, nesterov) with the same weight decay."""
     beta, nesterov = _momentum(method)
-    setting = replace(setting, identical=True)
-    x = setting.start()
+    trial = replace(trial, identical=True)
+    x = trial.start()
     parameter = torch.nn.Parameter(x[0].clone())
     sgd = torch.optim.SGD([parameter], lr=1.0, momentum=beta, nesterov=nesterov, weight_decay=WEIGHT_DECAY)
-    for r, x, _ in setting.simulate(method, lr=setting.moving_lr):
-        sgd.param_groups[0]["lr"] = setting.moving_lr(r)
+    for r, x, _ in trial.simulate(method, lr=trial.moving_lr):
+        sgd.param_groups[0]["lr"] = trial.moving_lr(r)
         point = parameter.detach()
-        parameter.grad = setting.gradient(point, r, node=0) - WEIGHT_DECAY * point
+        parameter.grad = trial.gradient(point, r, node=0) - WEIGHT_DECAY * point
         sgd.step()
         problem = _differ(f"x after round {r} and torch.optim.SGD", x, parameter.detach().expand_as(x), 1e-9)
         if problem:
@@ -183,38 +194,38 @@ def equals_sgd_alone(method: Method, setting: Setting) -> str | None:
     return None
 
 
-def exact(method: Method, setting: Setting) -> str | None:
+def exact(method: Method, trial: Trial) -> str | None:
     """With full gradients of different strongly convex quadratics every node reaches the common optimum."""
-    generator = torch.Generator().manual_seed(setting.seed)
-    n = setting.topology.n
+    generator = torch.Generator().manual_seed(trial.seed)
+    n = trial.topology.n
     scales = torch.rand(n, generator=generator, dtype=torch.float64) / 4 + 0.75
-    problem = Quadratic(scales, 3 * torch.randn(n, setting.dim, generator=generator, dtype=torch.float64))
-    run = minimize(problem, method, setting.topology, lr=0.03, rounds=3000)
+    problem = Quadratic(scales, 3 * torch.randn(n, trial.dim, generator=generator, dtype=torch.float64))
+    run = minimize(problem, method, trial.topology, lr=0.03, rounds=3000)
     distance = float((run.x - problem.optimum()).abs().max())
     return (
         None if distance < 1e-8 else f"after 3,000 rounds with step size 0.03 a node is {distance:.1e} from the optimum"
     )
 
 
-def tracks(method: Method, setting: Setting) -> str | None:
+def tracks(method: Method, trial: Trial) -> str | None:
     """The mean over the nodes of the correction is zero in every round, and the correction itself is not."""
     largest = 0.0
-    for r, _, state in setting.simulate(method):
+    for r, _, state in trial.simulate(method):
         correction = method.correction(state)
         size = float(correction.abs().max())
         largest = max(largest, size)
         mean = float(correction.mean(0).abs().max())
         if mean > 1e-10 * max(size, 1.0):
             return f"the mean correction after round {r} is {mean:.1e}, not 0"
-    if setting.topology.n > 1 and largest < 1e-6:
+    if trial.topology.n > 1 and largest < 1e-6:
         return "the correction is zero although the nodes differ"
     return None
 
 
-def overlaps(method: Method, setting: Setting) -> str | None:
+def overlaps(method: Method, trial: Trial) -> str | None:
     """A step leaves its one message pending for the next round and does not wait for it."""
     log: list[Event] = []
-    for r, _, _ in setting.simulate(method, wrap=lambda net: Watched(net, log)):
+    for r, _, _ in trial.simulate(method, wrap=lambda net: Watched(net, log)):
         mixed = [e.round for e in log if e.call == "mix"]
         if mixed != [r + 1]:
             return f"round {r} mixed for the rounds {mixed}, not once for round {r + 1}"
@@ -224,8 +235,8 @@ def overlaps(method: Method, setting: Setting) -> str | None:
     return None
 
 
-def _network(setting: Setting) -> SimulatedNetwork:
-    return SimulatedNetwork(setting.topology, dtype=torch.float64)
+def _network(trial: Trial) -> SimulatedNetwork:
+    return SimulatedNetwork(trial.topology, dtype=torch.float64)
 
 
 def _not_a_state(given: object) -> str | None:
@@ -265,6 +276,7 @@ CONTRACT: dict[str, Property] = {
     "allocates without communication": allocates_without_communication,
     "runs on one node's vectors": runs_on_one_nodes_vectors,
     "resumes": resumes,
+    "starts in any round": starts_in_any_round,
     "takes a step size per coordinate": takes_a_step_size_per_coordinate,
     "sends what it declares": sends_what_it_declares,
 }

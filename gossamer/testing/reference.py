@@ -79,7 +79,7 @@ class DSGD(Method):
 
 
 class DSGDm(Method):
-    """DSGD with each node's own heavy ball: nobody corrects for the others' data."""
+    """DSGD with each node's own heavy ball: nothing corrects for the others' data."""
 
     def __init__(self, world: World, start: Vector, beta: float = 0.9, nesterov: bool = False) -> None:
         super().__init__(world, start)
@@ -272,7 +272,7 @@ class D2(Method):
 
 
 class RelaySum(Method):
-    """On a tree every node passes on, to each neighbour, the sum of what lies behind it, with the number of its terms.
+    """On a tree every node passes on, to each neighbour, the sum of what is behind it, with the number of its terms.
 
     `fill` says what stands in for nodes that have not been heard of yet: nothing ("arrived": divide by the number of
     terms that have arrived) or the node's own half step ("own": divide by N).

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gossamer.methods import Method
 from gossamer.network.contract import Pending
-from gossamer.testing.setting import Setting
+from gossamer.testing.trial import Trial
 from gossamer.topology import Topology
 
 PATIENCE = 30.0
@@ -98,7 +98,7 @@ class ThreadNode:
         own = tuple(v.clone() for v in vectors)
         return _Arriving(self, own, round, out or tuple(torch.empty_like(v) for v in vectors))
 
-    def average(self, vector: Tensor) -> Tensor:
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The mean over all nodes, in ascending node id."""
         self.wires.board[self.id] = vector.clone()
         self.wires.barrier.wait()
@@ -121,18 +121,18 @@ class ThreadNode:
         return _Swapping(self, rows)
 
 
-def run_in_threads(method: Method, setting: Setting) -> Tensor:
+def run_in_threads(method: Method, trial: Trial) -> Tensor:
     """The last x [N, d] of a run in which every node is a thread with its own vectors."""
-    n = setting.topology.n
+    n = trial.topology.n
     wires = _Wires(n)
 
     def node(i: int) -> Tensor:
-        own, net = copy.deepcopy(method), ThreadNode(setting.topology, i, wires)
-        x = setting.start()[i].clone()
+        own, net = copy.deepcopy(method), ThreadNode(trial.topology, i, wires)
+        x = trial.start()[i].clone()
         try:
             state = own.initial(x, net)
-            for r in range(setting.rounds):
-                own.step(state, x, setting.gradient(x, r, node=i), setting.lr(r), net, r)
+            for r in range(trial.rounds):
+                own.step(state, x, trial.gradient(x, r, node=i), trial.lr(r), net, r)
         except BaseException:
             wires.hang_up(i)
             raise

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -266,17 +267,53 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
         return _of_size(from_file(_path(name, rest), weights), spec, n)
     if name == "matrix":
         return _reweighted(_of_size(from_matrix_file(_path(name, rest)), spec, n), weights)
-    if name not in names():
-        raise unknown("topology", given_name, [*names(), "file:PATH", "matrix:PATH"])
+    build, parameters = _described(given_name, rest)
     if n is None:
         raise InputError(f"Say how many nodes the topology '{name}' should have.")
-    build = FAMILIES.get(name) or SCHEDULES[name]
-    parameters = specs.parameters("topology", name, build, rest, given=("n", "weights"))
     if "seed" in inspect.signature(build).parameters:
         parameters.setdefault("seed", seed)
     if name in FAMILIES:
         return build(n, weights=weights, **parameters)
     return _reweighted(build(n, **parameters), weights)
+
+
+def resolve(given: str | Topology, nodes: int, *, one_node_needs_none: bool = False) -> Topology:
+    """The topology meant by an object or, for so many nodes, by a name.
+
+    With `one_node_needs_none`, one node gets a graph without edges whatever name is given, so that a script for many
+    nodes runs in one process too; a name that does not exist is refused all the same.
+
+    >>> resolve("ring", 8), resolve("random-regular:degree=4", 1, one_node_needs_none=True)
+    (Topology('ring', n=8, degree=2, period=1), Topology('complete', n=1, degree=0, period=1))
+    """
+    if isinstance(given, Topology):
+        return given
+    if isinstance(given, Graph):
+        raise InputError(
+            "A Graph says who talks to whom but not with which weights; give gossamer.topology.on_graph('mine', graph)."
+        )
+    if not isinstance(given, str):
+        raise InputError(
+            f"The graph of a run is a gossamer.topology.Topology or a name such as 'ring', not {given!r}; "
+            f"gossamer.topology.from_networkx, from_edges and from_matrix make one of your own."
+        )
+    if nodes == 1 and one_node_needs_none:
+        name, rest = specs.split(given)
+        if specs.normalized(name) in ("file", "matrix"):
+            get(given)
+        else:
+            _described(name, rest)
+        return complete(1)
+    return get(given, nodes)
+
+
+def _described(given_name: str, rest: str) -> tuple[Callable[..., Topology], dict[str, Any]]:
+    """The function that makes the topology of this name, and its parameters."""
+    name = specs.normalized(given_name)
+    if name not in names():
+        raise unknown("topology", given_name, [*names(), "file:PATH", "matrix:PATH"])
+    build = FAMILIES.get(name) or SCHEDULES[name]
+    return build, dict(specs.parameters("topology", name, build, rest, given=("n", "weights")))
 
 
 def _path(name: str, path: str) -> str:

@@ -6,7 +6,6 @@ from dataclasses import fields
 import pytest
 
 from gossamer.cli import main
-from gossamer.cli.show import PROMISES
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import train
 from gossamer.methods import Facts
@@ -54,7 +53,7 @@ def test_method(capsys):
 
 def test_every_promise_has_its_words():
     switches = {f.name for f in fields(Facts) if f.type is bool}
-    assert set(PROMISES) == switches - {"starts_with_all_reduce"}
+    assert set(Facts.promises()) == switches - {"starts_with_all_reduce"}
 
 
 def test_a_method_of_ones_own(capsys, tmp_path):

@@ -9,7 +9,7 @@ from gossamer import methods, topology
 from gossamer.engine import History
 from gossamer.engine.history import bytes_per_node, consensus_distance
 from gossamer.errors import GossamerError
-from gossamer.methods.facts import Facts
+from gossamer.methods import Facts
 from gossamer.network import SimulatedNetwork
 
 ROWS = [{"round": 0, "accuracy": 0.1}, {"round": 5, "accuracy": 0.7}]

@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+import gossamer
 from gossamer import GossamerError, methods, topology
 from gossamer.methods import BUILT_IN, Facts, Method, Needs, State
 from gossamer.network import Ready, SimulatedNetwork
@@ -427,3 +428,33 @@ def test_methods_that_do_not_track_have_no_correction_to_show(name):
     method = methods.get(name)
     with pytest.raises(GossamerError, match="keeps no correction term: it does not track an average"):
         method.correction(State())
+
+
+class TestResolve:
+    def test_an_instance_a_class_or_a_name(self):
+        method = methods.DSGDm(beta=0.5)
+        assert methods.resolve(method) is method
+        assert isinstance(methods.resolve(methods.DSGD), methods.DSGD)
+        assert methods.resolve("dsgdm:beta=0.5").hyperparameters == method.hyperparameters
+
+    def test_anything_else_is_refused(self):
+        with pytest.raises(GossamerError, match="a name such as 'momentum-tracking', not 3"):
+            methods.resolve(3)
+
+        class Demanding(methods.DSGD):
+            def __init__(self, rate):
+                self.rate = rate
+
+        with pytest.raises(GossamerError, match="Demanding cannot be made without arguments"):
+            methods.resolve(Demanding)
+
+
+def test_the_simulator_measures_what_a_method_says_it_tracks():
+    class Own(methods.DSGD):
+        def tracked(self, state):
+            return torch.arange(4.0)[:, None].expand(4, 3)
+
+    nodes = gossamer.data.load("digits").split(gossamer.partition.iid(nodes=4, seed=0))
+    options = {"lr": 0.1, "batch_size": 8, "rounds": 1, "progress": False}
+    runs = [gossamer.simulate(gossamer.models.SmallCNN, nodes, m, "ring", **options) for m in (Own(), methods.DSGD())]
+    assert [run.history.last["tracking_error"] for run in runs] == [3 * 1.25, None]

@@ -9,7 +9,7 @@ from gossamer import methods, minimize, topology
 from gossamer.methods import BUILT_IN, Method
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
-from gossamer.testing import Setting
+from gossamer.testing import Trial
 from gossamer.testing.properties import CONTRACT, PROMISES
 from gossamer.topology import Topology
 
@@ -57,8 +57,8 @@ def graphs_of(method: str, over_time: bool = True) -> st.SearchStrategy[Topology
     return static if needs.static or not over_time else st.one_of(static, schedules)
 
 
-def settings_of(method: str) -> st.SearchStrategy[Setting]:
-    return st.builds(Setting, graphs_of(method), dim=st.integers(2, 6), seed=seeds, rounds=st.integers(4, 16))
+def trials_of(method: str) -> st.SearchStrategy[Trial]:
+    return st.builds(Trial, graphs_of(method), dim=st.integers(2, 6), seed=seeds, rounds=st.integers(4, 16))
 
 
 def variants_of(method: str, largest_beta: float = 0.97) -> st.SearchStrategy[Method]:
@@ -83,9 +83,9 @@ def declaring(promise: str) -> list[str]:
 @some
 @given(data=st.data())
 def test_the_contract_holds_on_any_accepted_graph(name, data):
-    method, setting = data.draw(variants_of(name)), data.draw(settings_of(name))
+    method, trial = data.draw(variants_of(name)), data.draw(trials_of(name))
     for title, check in CONTRACT.items():
-        assert check(method, setting) is None, title
+        assert check(method, trial) is None, title
 
 
 PAIRS = [(promise, name) for promise in PROMISES if not promise.startswith("exact") for name in declaring(promise)]
@@ -95,18 +95,18 @@ PAIRS = [(promise, name) for promise in PROMISES if not promise.startswith("exac
 @many
 @given(data=st.data())
 def test_promises_hold_on_any_accepted_graph(promise, name, data):
-    method, setting = data.draw(variants_of(name)), data.draw(settings_of(name))
-    assert PROMISES[promise](method, setting) is None
+    method, trial = data.draw(variants_of(name)), data.draw(trials_of(name))
+    assert PROMISES[promise](method, trial) is None
 
 
 @pytest.mark.parametrize("init", ["theorem", "zero"])
 @pytest.mark.parametrize("name", ["momentum-tracking", "gradient-tracking"])
 @some
-@given(setting=st.builds(Setting, schedules, dim=st.integers(1, 4), seed=seeds, rounds=st.integers(20, 40)))
-def test_tracking_keeps_its_means_over_time_with_both_starts(name, init, setting):
+@given(trial=st.builds(Trial, schedules, dim=st.integers(1, 4), seed=seeds, rounds=st.integers(20, 40)))
+def test_tracking_keeps_its_means_over_time_with_both_starts(name, init, trial):
     """mean C = 0 and mean Y = mean U in every round, on every doubly stochastic schedule."""
     method = methods.get(name, init=init)
-    for _, _, state in setting.simulate(method):
+    for _, _, state in trial.simulate(method):
         size = float(state.signal.abs().max().clamp(min=1.0))
         assert float(method.correction(state).mean(0).abs().max()) < 1e-11 * size
         assert float((state.y.mean(0) - state.signal.mean(0)).abs().max()) < 1e-11 * size
@@ -116,12 +116,12 @@ def test_tracking_keeps_its_means_over_time_with_both_starts(name, init, setting
 @given(data=st.data())
 def test_the_two_starts_differ_in_the_first_direction_only(data):
     """Theorem 1's start makes the first y the exact average gradient, the zero start the node's own."""
-    setting = data.draw(settings_of("momentum-tracking"))
+    trial = data.draw(trials_of("momentum-tracking"))
     beta = data.draw(st.floats(0, 0.97))
-    first = setting.gradient(setting.start(), 0)
+    first = trial.gradient(trial.start(), 0)
     for init, expected in (("theorem", first.mean(0).expand_as(first)), ("zero", first)):
         method = methods.get("momentum-tracking", beta=beta, init=init)
-        *_, state = next(setting.simulate(method))
+        *_, state = next(trial.simulate(method))
         assert torch.allclose(state.y, expected, rtol=0, atol=1e-10)
 
 
@@ -141,9 +141,9 @@ SAME_WITHOUT_MOMENTUM = [
 @many
 @given(data=st.data())
 def test_without_momentum_it_is_the_method_without(with_beta, without, options, others, tolerance, data):
-    setting = data.draw(settings_of(with_beta))
-    ours = setting.final(methods.get(with_beta, beta=0.0, **options))
-    theirs = setting.final(methods.get(without, **others))
+    trial = data.draw(trials_of(with_beta))
+    ours = trial.final(methods.get(with_beta, beta=0.0, **options))
+    theirs = trial.final(methods.get(without, **others))
     assert float((ours - theirs).abs().max()) <= tolerance * float(theirs.abs().max().clamp(min=1.0))
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.optim.nodes import run_script
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "multi_host.md").read_text(encoding="utf-8")
 SITES = ("berlin", "lima", "tokyo")
@@ -101,36 +103,21 @@ def test_the_page_runs_with_sites_by_name(tmp_path: Path) -> None:
     (tmp_path / "sites.txt").write_text(block("text", "# sites.txt"), encoding="utf-8")
     (tmp_path / "train.py").write_text(block("python", "# train.py"), encoding="utf-8")
     shared = {
-        **os.environ,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": "3",
         "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
     }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "train.py"],
-            cwd=tmp_path,
-            env={**shared, "SITE": site, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, site in enumerate(reversed(SITES))  # the rank of a site does not matter
-    ]
-    try:
-        said = {site: p.communicate(timeout=200) for site, p in zip(reversed(SITES), processes, strict=True)}
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [p.returncode for p in processes] == [0, 0, 0], said
-    assert "{'lima':" in said["berlin"][0]
-    assert "'tokyo'" not in said["berlin"][0]
-    assert "'berlin':" in said["lima"][0]
-    assert "'tokyo':" in said["lima"][0]
-    assert "{'lima':" in said["tokyo"][0]
+    sites = list(reversed(SITES))  # the rank of a site does not matter
+    environments = [{**shared, "SITE": site, "RANK": str(rank)} for rank, site in enumerate(sites)]
+    outcomes = run_script(tmp_path / "train.py", environments)
+    assert [o.code for o in outcomes] == [0, 0, 0], outcomes
+    said = {site: outcome.value for site, outcome in zip(sites, outcomes, strict=True)}
+    assert "{'lima':" in said["berlin"]
+    assert "'tokyo'" not in said["berlin"]
+    assert "'berlin':" in said["lima"]
+    assert "'tokyo':" in said["lima"]
+    assert "{'lima':" in said["tokyo"]
 
 
 def chain(directory: Path, program: str, **environment: str) -> None:

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from gossamer.errors import PeerError
 from gossamer.network import waiting
 
 
@@ -50,5 +51,5 @@ def test_a_failed_wait_is_a_sentence_and_so_is_every_later_one():
 
     waits = waiting.Waiting(10)
     for _ in range(2):
-        with pytest.raises(waiting.PeerError, match="Node 3 closed the connection before round 7 was complete"):
+        with pytest.raises(PeerError, match="Node 3 closed the connection before round 7 was complete"):
             waits.message(Broken(), 3, Site().name, 7)

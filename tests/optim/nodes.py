@@ -2,9 +2,12 @@
 
 import multiprocessing
 import os
+import runpy
+import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -51,6 +54,37 @@ def values(n: int, work: Callable[..., Any], *args: Any, timeout: float = 60.0) 
     outcomes = run(n, work, *args, timeout=timeout)
     assert [o.code for o in outcomes] == [0] * n, [o.error or o.code for o in outcomes]
     return [o.value for o in outcomes]
+
+
+def run_script(path: Path, environments: list[dict[str, str]], timeout: float = 200.0) -> list[Outcome]:
+    """A script once per environment, each in a process of its own; `value` is what it printed."""
+    outputs = [path.with_suffix(f".{k}.out") for k in range(len(environments))]
+    processes = [
+        _context.Process(target=_script, args=(path, environment, output))
+        for environment, output in zip(environments, outputs, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    return [Outcome(o.read_text("utf-8"), code=p.exitcode) for p, o in zip(processes, outputs, strict=True)]
+
+
+def _script(path: Path, environment: dict[str, str], output: Path) -> None:
+    os.environ.update(environment)
+    os.chdir(path.parent)
+    torch.set_num_threads(1)
+    with output.open("w", encoding="utf-8", buffering=1) as file:
+        sys.stdout = sys.stderr = file
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            runpy.run_path(str(path), run_name="__main__")
 
 
 def _read(path: Path, code: int | None) -> Outcome:

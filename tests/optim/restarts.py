@@ -131,9 +131,9 @@ def silent(rank: int, directory: str, method: str) -> str:
 
     def sleep(r: int) -> None:
         if rank == 1 and r == 5:
-            time.sleep(5)
+            time.sleep(3)
 
-    patience = 60.0 if rank == 1 else 1.5
+    patience = 60.0 if rank == 1 else 1.0
     return _said(Site(directory, graph_for(method, CHAIN), MAKERS[method], timeout=patience), 9, sleep)
 
 
@@ -142,35 +142,59 @@ def impatient(rank: int, directory: str) -> str:
 
     def wait(r: int) -> None:
         if r == 5 and rank == 1:
-            time.sleep(6)
+            time.sleep(4)
         if r == 5 and rank == 0:
             threading.Thread(target=signal_twice, daemon=True).start()
 
     def signal_twice() -> None:
         for _ in range(2):
-            time.sleep(1)
+            time.sleep(0.5)
             os.kill(os.getpid(), signal.SIGTERM)
 
     graph = graph_for("DSGD", CHAIN[:2])
     return _said(Site(directory, graph, MAKERS["DSGD"], timeout=60.0), 9, wait)
 
 
-def told_to_stop(rank: int, directory: str, method: str, number: int, signalled: tuple[int, ...]) -> Tensor:
-    """Some of the four nodes get a signal in round 4."""
-
-    def signal_once(r: int) -> None:
-        if rank in signalled and r == 4:
-            os.kill(os.getpid(), number)
-
-    return Site(directory, graph_for(method, CHAIN), MAKERS[method], every=100).train(30, signal_once)
-
-
-def train(rank: int, directory: str, method: str, every: int = 3, rounds: int = 30) -> Tensor:
-    return Site(directory, graph_for(method, CHAIN), MAKERS[method], every=every).train(rounds)
+SIGNALS = {
+    "one": ("MomentumTracking", signal.SIGTERM, (0,)),
+    "all": ("MomentumTracking", signal.SIGINT, (0, 1, 2, 3)),
+    "two": ("DSGD", signal.SIGTERM, (1, 3)),
+    "all-reduce": ("AllReduceSGDm", signal.SIGTERM, (2,)),
+}
+"""A method, and the signal that some of the four nodes get in round 4."""
 
 
-def train_three(rank: int, directory: str, rounds: int) -> Tensor:
-    return Site(directory, graph_for("MomentumTracking", ("bonn", "oslo", "rome"))).train(rounds)
+def told_to_stop(rank: int, directory: str) -> dict[str, object]:
+    """The exit code of every case."""
+    codes: dict[str, object] = {}
+    for case, (method, number, signalled) in SIGNALS.items():
+
+        def signal_once(r: int, number: int = number, signalled: tuple[int, ...] = signalled) -> None:
+            if rank in signalled and r == 4:
+                os.kill(os.getpid(), number)
+
+        site = Site(Path(directory, case), graph_for(method, CHAIN), MAKERS[method], every=100)
+        try:
+            site.train(20, signal_once)
+        except SystemExit as end:
+            codes[case] = end.code
+    return codes
+
+
+def whole_and_resumed(rank: int, directory: str) -> dict[str, list[Tensor]]:
+    """Every case without the signal, and what was stopped by it taken up again."""
+    return {
+        case: [
+            Site(Path(directory, where), graph_for(method, CHAIN), MAKERS[method], every=every).train(20)
+            for where, every in ((f"whole-{case}", 3), (case, 100))
+        ]
+        for case, (method, _, _) in SIGNALS.items()
+    }
+
+
+def train_three(rank: int, rounds: int, *directories: str) -> list[Tensor]:
+    graph = graph_for("MomentumTracking", ("bonn", "oslo", "rome"))
+    return [Site(directory, graph).train(rounds) for directory in directories]
 
 
 def slow_end(rank: int, directory: str) -> list[int]:

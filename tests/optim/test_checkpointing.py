@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from gossamer import topology
 from gossamer.errors import GossamerError
 from gossamer.optim import DSGD, Checkpoints, DSGDm, MomentumTracking
-from gossamer.optim.generators import generator_states, restore_generators
+from gossamer.optim.checkpointing import _generator_states, _restore_generators
 from tests.optim.sites import Site
 from tests.optim.tasks import flat
 
@@ -44,10 +44,10 @@ def test_all_generators_are_brought_back() -> None:
 
     random.gauss(0, 1)
     np.random.randn()  # noqa: NPY002
-    states = generator_states()
+    states = _generator_states()
     first = draw()
     assert draw() != first
-    restore_generators(states)
+    _restore_generators(states)
     assert draw() == first
 
 
@@ -205,7 +205,7 @@ def test_a_signal_in_the_last_round_is_obeyed_when_all_is_saved(tmp_path: Path) 
         made.append(r)
         if r == 3:
             # As if the nodes were many and word of it had no time to reach them all.
-            site.optimizer.network.stop = 9
+            site.optimizer.network.messenger.stop = 9
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):

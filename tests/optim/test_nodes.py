@@ -8,26 +8,38 @@ import pytest
 import torch
 
 from tests.optim import cases
-from tests.optim.nodes import Outcome, run, values
+from tests.optim.nodes import run, values
 
 FOUR = [
     "overlap", "other_ranks", "coalesced", "bf16_wire", "network_verbs", "saved_and_loaded", "forgotten_model",
-    "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "written_parameters", "averages",
-    "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
+    "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "late_group", "written_parameters",
+    "averages", "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
 ]  # fmt: skip
 
 
+TWO = ["other_schedule", "lonely_message", "lonely_resend", "lonely_freeze", "silent", "absent"]
+
+
 @cache
-def _launch() -> list[dict[str, Any]]:
-    return values(4, cases.run_all, FOUR, timeout=100)
+def _launch(n: int) -> list[dict[str, Any]]:
+    """One launch serves all cases of n processes."""
+    return values(n, cases.run_all, {2: TWO, 4: FOUR}[n], timeout=100)
+
+
+def _returned(n: int, case: str) -> list[Any]:
+    """What the processes returned for a case."""
+    returned = [results[case] for results in _launch(n)]
+    raised = [r for r in returned if isinstance(r, str) and r.startswith("Traceback")]
+    assert not raised, raised[0]
+    return returned
 
 
 def four(case: str) -> list[Any]:
-    """What the four processes returned for a case. One launch serves all tests of this file."""
-    returned = [results[case] for results in _launch()]
-    raised = [r for r in returned if isinstance(r, str)]
-    assert not raised, raised[0]
-    return returned
+    return _returned(4, case)
+
+
+def two(case: str) -> list[Any]:
+    return _returned(2, case)
 
 
 def test_overlap_changes_no_bit() -> None:
@@ -140,13 +152,17 @@ def test_parameter_groups_of_their_own() -> None:
         assert torch.allclose(r["together"], r["apart"], rtol=1e-6, atol=1e-7)
 
 
+def test_a_later_parameter_group_makes_a_first_step_of_its_own() -> None:
+    for r in four("late_group"):
+        assert torch.equal(r["together"], r["apart"])
+
+
 def test_parameters_written_between_steps_are_noticed() -> None:
     for r in four("written_parameters"):
-        for how in ("copy", "data"):
+        for how in ("copy", "part"):
             refused, finite = r[how]
             assert "call resend() on all nodes" in refused, how
             assert finite
-        assert "call resend() on all nodes" in r["repeated"][-1]
         assert "call resend() on all nodes" in r["averaged"]
     for rank, r in enumerate(four("written_parameters")):
         wanted = ((rank - 1) % 4 + rank + (rank + 1) % 4) / 3
@@ -220,31 +236,27 @@ def test_two_nodes_of_two_processes() -> None:
     assert not torch.equal(results[0]["whole"], results[2]["whole"])
 
 
-def failing(n: int, case: Any, timeout: float = 40) -> list[Outcome]:
-    return run(n, case, timeout=timeout)
-
-
 def test_a_step_size_out_of_step_is_named() -> None:
-    first, second = values(2, cases.other_schedule)
+    first, second = two("other_schedule")
     assert "node 1 trains with other settings" in first.lower()
     assert "its step size is 0.5, here it is 0.02" in first
     assert "its step size is 0.02, here it is 0.5" in second
 
 
 def test_a_message_too_many_is_named() -> None:
-    for sentence in values(2, cases.lonely_message):
+    for sentence in two("lonely_message"):
         assert "must happen on all nodes in the same round" in sentence
 
 
 def test_a_node_that_resends_alone_is_named() -> None:
-    first, second = values(2, cases.lonely_resend)
+    first, second = two("lonely_resend")
     assert "Node 1 is in round 2 while this node is in round 3" in first
     assert "Node 0 is in round 3 while this node is in round 2" in second
     assert "resend() and average_() in the same round" in first
 
 
 def test_a_node_that_freezes_alone_is_named() -> None:
-    others, alone = values(2, cases.lonely_freeze)
+    others, alone = two("lonely_freeze")
     assert list(others) == ["MomentumTracking", "DSGD", "RelaySum", "AllReduceSGDm"]
     for method, sentence in others.items():
         assert sentence.startswith("Node 1 has changed before round "), method
@@ -254,7 +266,7 @@ def test_a_node_that_freezes_alone_is_named() -> None:
 
 
 def test_a_node_that_stops_early_is_named() -> None:
-    survivor, _ = failing(2, cases.stops_early)
+    survivor, _ = run(2, cases.stops_early)
     assert survivor.code == 0, survivor.error
     first, again, at_close = survivor.value
     # Whether the last message that left still arrived is a matter of luck.
@@ -264,19 +276,19 @@ def test_a_node_that_stops_early_is_named() -> None:
 
 
 def test_a_silent_node_is_named() -> None:
-    survivor, _ = failing(2, cases.silent)
-    assert "Node 1 (rome) has been silent for 1.2 s" in survivor.value["said"]
-    assert "round 3" in survivor.value["said"]
-    assert any("still waiting for node 1 (rome) to send the message of round 3" in x for x in survivor.value["log"])
-    assert survivor.value["stats"]["wait_seconds"]["rome"] > 1.0
+    survivor, _ = two("silent")
+    assert "Node 1 (rome) has been silent for 1.2 s" in survivor["said"]
+    assert "round 3" in survivor["said"]
+    assert any("still waiting for node 1 (rome) to send the message of round 3" in x for x in survivor["log"])
+    assert survivor["stats"]["wait_seconds"]["rome"] > 1.0
 
 
 def test_a_node_that_does_not_come_is_named() -> None:
-    assert "Rank 1 did not come" in failing(2, cases.absent)[0].value
+    assert "Rank 1 did not come" in two("absent")[0]
 
 
 def test_a_node_lost_during_an_average_is_named() -> None:
-    assert re.match("Node 1 closed the connection before round [012] was", failing(2, cases.lost_average)[0].value)
+    assert re.match("Node 1 closed the connection before round [012] was", run(2, cases.lost_average)[0].value)
 
 
 def test_a_slow_rank_does_not_lose_the_last_message() -> None:

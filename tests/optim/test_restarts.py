@@ -27,9 +27,9 @@ def elastic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     """Four nodes, of which one leaves; then a fifth joins the three."""
     directory = str(tmp_path_factory.mktemp("elastic"))
     return {
-        "four": values(4, restarts.elastic, directory, CHAIN, 6),
-        "three": values(3, restarts.elastic, directory, ("bonn", "oslo", "rome"), 12),
-        "joined": values(4, restarts.elastic, directory, ("bonn", "oslo", "paris", "rome"), 15),
+        "four": values(4, restarts.elastic, directory, CHAIN, 3),
+        "three": values(3, restarts.elastic, directory, ("bonn", "oslo", "rome"), 6),
+        "joined": values(4, restarts.elastic, directory, ("bonn", "oslo", "paris", "rome"), 8),
     }
 
 
@@ -44,7 +44,7 @@ METHODS = list(restarts.MAKERS)
 def test_a_site_leaves(elastic: dict[str, list[dict[str, Any]]], method: str) -> None:
     before = [elastic["four"][i][method] for i in (0, 2, 3)]
     after = [node[method] for node in elastic["three"]]
-    assert [a["start"] for a in after] == [6, 6, 6]
+    assert [a["start"] for a in after] == [3, 3, 3]
     if method == "SluggishDSGD":
         x = mean([b["later"][: len(after[0]["x"])] for b in before]).float()
         assert all(torch.equal(a["x"], x) for a in after)
@@ -59,9 +59,9 @@ def test_a_site_leaves(elastic: dict[str, list[dict[str, Any]]], method: str) ->
 def test_a_site_joins_from_the_average(elastic: dict[str, list[dict[str, Any]]], method: str) -> None:
     before = [node[method] for node in elastic["three"]]
     after = [node[method] for node in elastic["joined"]]
-    assert [a["start"] for a in after] == [12] * 4
+    assert [a["start"] for a in after] == [6] * 4
     assert len({a["lr"] for a in after}) == 1
-    assert after[2]["lr"] == 0.02 * 0.5**3
+    assert after[2]["lr"] == 0.02 * 0.5
     assert torch.allclose(after[2]["x"].double(), mean([b["later"][: len(b["x"])] for b in before]), atol=1e-7)
     floats = slice(0, len(before[0]["all"]) - 1)  # the last number counts batches
     assert torch.allclose(after[2]["all"][floats].double(), mean([b["later"] for b in before])[floats], atol=1e-7)
@@ -100,32 +100,22 @@ def test_a_dead_peer_ends_every_survivor_at_once(tmp_path: Path, method: str) ->
 def test_a_silent_peer_ends_every_survivor_within_the_timeout(tmp_path: Path, method: str) -> None:
     outcomes = run(4, restarts.silent, str(tmp_path), method, timeout=30)
     sentences = [o.value for o in outcomes]
-    silence = r"has been silent for 1.5 s: it did not (send|take) the message of"
+    silence = r"has been silent for 1 s: it did not (send|take) the message of"
     assert any(re.match(rf"Node 1 \(kyiv\) {silence} round [4-8]", s) for s in sentences), sentences
     for sentence in sentences:
         assert re.match(rf"Node \d \(\w+\) ({silence}|closed the connection before) round [4-8]", sentence), sentence
 
 
-@pytest.mark.parametrize(
-    ("method", "number", "signalled"),
-    [
-        ("MomentumTracking", signal.SIGTERM, (0,)),
-        ("MomentumTracking", signal.SIGINT, (0, 1, 2, 3)),
-        ("DSGD", signal.SIGTERM, (1, 3)),
-        ("AllReduceSGDm", signal.SIGTERM, (2,)),
-    ],
-)
-def test_a_signal_makes_all_nodes_save_the_same_round(
-    tmp_path: Path, method: str, number: int, signalled: tuple[int, ...]
-) -> None:
-    outcomes = run(4, restarts.told_to_stop, str(tmp_path), method, number, signalled)
-    codes = [128 + (number if rank in signalled else signal.SIGTERM) for rank in range(4)]
-    assert [o.code for o in outcomes] == codes
-    newest = {name: max(p.name for p in (tmp_path / f"node-{name}").glob("*.ckpt")) for name in CHAIN}
-    assert set(newest.values()) == {"round-000000009.ckpt"}, "five rounds were made, and word needs four more"
-    whole = values(4, restarts.train, str(tmp_path / "whole"), method)
-    resumed = values(4, restarts.train, str(tmp_path), method, 100)
-    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+def test_a_signal_makes_all_nodes_save_the_same_round(tmp_path: Path) -> None:
+    codes = values(4, restarts.told_to_stop, str(tmp_path))
+    for case, (_, number, signalled) in restarts.SIGNALS.items():
+        expected = [128 + (number if rank in signalled else signal.SIGTERM) for rank in range(4)]
+        assert [code[case] for code in codes] == expected
+        newest = {max(p.name for p in (tmp_path / case / f"node-{name}").glob("*.ckpt")) for name in CHAIN}
+        assert newest == {"round-000000009.ckpt"}, "five rounds were made, and the signal needs four more to reach all"
+    for results in values(4, restarts.whole_and_resumed, str(tmp_path)):
+        for case, (whole, resumed) in results.items():
+            assert torch.equal(whole, resumed), case
 
 
 def test_a_second_signal_ends_a_node_that_waits(tmp_path: Path) -> None:

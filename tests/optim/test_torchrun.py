@@ -41,24 +41,20 @@ def torchrun(directory: Path, rounds: int, kills: list[tuple[str, int, str]]) ->
         process.communicate()
 
 
-def undisturbed(directory: Path, rounds: int) -> list[torch.Tensor]:
-    return values(3, restarts.train_three, str(directory), rounds)
-
-
 def check_killed(directory: Path, kills: list[tuple[str, int, str]]) -> None:
-    expected = undisturbed(directory / "whole", 24)
+    expected = values(3, restarts.train_three, 24, str(directory / "whole"))
     with torchrun(directory, 24, kills) as process:
         output, _ = process.communicate(timeout=60 * (1 + len(kills)))
     assert process.returncode == 0, output
     assert output.count("exitcode: -9") == len(kills), output
-    for name, wanted in zip(SITES, expected, strict=True):
+    for name, (wanted,) in zip(SITES, expected, strict=True):
         assert torch.equal(torch.load(directory / f"result-{name}.pt", weights_only=True), wanted), name
     assert not list(directory.glob("node-*/.*")), "what the killed ones had begun is cleared away"
 
 
 @pytest.mark.timeout(200)
 def test_after_kill_9_torchrun_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    check_killed(tmp_path, [("oslo", 8, "save"), ("bonn", 13, "any")])
+    check_killed(tmp_path, [("oslo", 8, "save")])
 
 
 @pytest.mark.slow
@@ -84,9 +80,5 @@ def test_sigterm_to_torchrun_saves_the_same_round_everywhere(tmp_path: Path) -> 
     assert len(newest) == 1, output
     reached = int(newest.pop().split("-")[1].split(".")[0])
     assert 10 <= reached < 2000
-    with torchrun(tmp_path, reached + 5, []) as again:
-        output, _ = again.communicate(timeout=100)
-    assert again.returncode == 0, output
-    expected = undisturbed(tmp_path / "whole", reached + 5)
-    for name, wanted in zip(SITES, expected, strict=True):
-        assert torch.equal(torch.load(tmp_path / f"result-{name}.pt", weights_only=True), wanted), name
+    for resumed, whole in values(3, restarts.train_three, reached + 5, str(tmp_path), str(tmp_path / "whole")):
+        assert torch.equal(resumed, whole)

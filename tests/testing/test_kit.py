@@ -10,7 +10,7 @@ import torch
 from gossamer import GossamerError, methods, topology
 from gossamer.methods import BUILT_IN, DSGD, DSGDm, Facts, Method, MomentumTracking, Needs, State
 from gossamer.network import Pending, Ready
-from gossamer.testing import ConformanceError, Report, Row, Setting, check_method, kit_graphs
+from gossamer.testing import ConformanceError, ConformanceReport, PropertyResult, Trial, check_method, kit_graphs
 from gossamer.testing.properties import CONTRACT, PROMISES
 from gossamer.testing.threads import run_in_threads
 
@@ -100,10 +100,10 @@ def test_another_draw_passes_too(name):
     assert check_method(name, seed=1).failures == ()
 
 
-def test_a_seed_draws_another_setting():
+def test_a_seed_draws_another_trial():
     where = topology.ring(3)
-    assert not torch.equal(Setting(where, seed=5).start(), Setting(where, seed=6).start())
-    assert torch.equal(Setting(where, seed=5).start(), Setting(where, seed=5).start())
+    assert not torch.equal(Trial(where, seed=5).start(), Trial(where, seed=6).start())
+    assert torch.equal(Trial(where, seed=5).start(), Trial(where, seed=5).start())
 
 
 def test_a_researchers_own_method_is_checked_in_one_line():
@@ -128,8 +128,12 @@ def test_a_researchers_own_method_is_checked_in_one_line():
 
 
 class TestReport:
-    rows = (Row("runs", "holds"), Row("resumes", "fails", "on ring of 5, x"), Row("exact", "not declared"))
-    report = Report("Mine", ("ring", "star"), rows)
+    rows = (
+        PropertyResult("runs", "holds"),
+        PropertyResult("resumes", "fails", "on ring of 5, x"),
+        PropertyResult("exact", "not declared"),
+    )
+    report = ConformanceReport("Mine", ("ring", "star"), rows)
 
     def test_it_reads_as_a_table(self):
         assert str(self.report).splitlines() == [
@@ -320,7 +324,7 @@ class TestBrokenContract:
 
         line = Broken.step.__code__.co_firstlineno + 1
         sentence = failures(Broken)["runs"]
-        assert sentence.startswith("on complete of 1, GossamerError: mix was given a tensor of the shape (5,)")
+        assert sentence.startswith("on complete of 1, InputError: mix was given a tensor of the shape (5,)")
         assert sentence.endswith(f"(test_kit.py, line {line})")
 
     def test_chance_from_elsewhere(self):
@@ -328,14 +332,14 @@ class TestBrokenContract:
             def step(self, state, x, grad, lr, net, round):
                 super().step(state, x, grad + torch.rand_like(grad), lr, net, round)
 
-        assert failures(Broken)["repeats"] == "on complete of 1, two runs of the same setting differ"
+        assert failures(Broken)["repeats"] == "on complete of 1, two runs of the same trial differ"
 
     @pytest.mark.parametrize("call", ["mix", "average", "exchange"])
     def test_initial_communicates(self, call):
         class Broken(Correct):
             def initial(self, x, net):
                 if call == "average":
-                    net.average(x)
+                    net.average(x, round=round)
                 else:
                     getattr(net, call)(net.spread(x) if call == "exchange" else x, round=0).wait()
                 return State()
@@ -418,6 +422,15 @@ class TestBrokenContract:
 
         assert list(failures(Forgetful)) == ["resumes"]
 
+    def test_the_first_step_is_told_by_the_round(self):
+        class Broken(Correct):
+            def step(self, state, x, grad, lr, net, round):
+                super().step(state, x, 2 * grad if round == 0 else grad, lr, net, round)
+
+        broken = failures(Broken)
+        assert list(broken) == ["starts in any round"]
+        assert "decide by the state, not by `round`" in broken["starts in any round"]
+
     def test_a_state_in_self_is_named_as_the_cause(self):
         class Broken(Correct):
             u = 0.0
@@ -489,7 +502,7 @@ class TestBrokenContract:
 
             def step(self, state, x, grad, lr, net, round):
                 for _ in range(averages if round == 0 else 0):
-                    net.average(grad)
+                    net.average(grad, round=round)
                 super().step(state, x, grad, lr, net, round)
 
         broken = failures(Broken)
@@ -504,7 +517,7 @@ class TestBrokenContract:
             facts = Facts(title="Broken", sends=1, starts_with_all_reduce=True)
 
             def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, net.average(grad), lr, net, round)
+                super().step(state, x, net.average(grad, round=round), lr, net, round)
 
         assert "round 1 asked for an average over all nodes" in failures(Broken)["sends what it declares"]
 
@@ -616,7 +629,7 @@ class TestBrokenPromises:
         class Broken(Correct):
             facts = self.promised(tracks=True)
 
-        assert "GossamerError: Broken keeps no correction term" in failures(Broken)["tracks"]
+        assert "InputError: Broken keeps no correction term" in failures(Broken)["tracks"]
 
     def test_a_message_that_is_waited_for_at_once_does_not_overlap(self):
         class Broken(MomentumTracking):
@@ -642,9 +655,9 @@ class TestBrokenPromises:
 class TestThreads:
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_they_follow_the_simulation(self, name):
-        setting = Setting(topology.chain(4), seed=3)
+        trial = Trial(topology.chain(4), seed=3)
         method = methods.get(name)
-        assert torch.allclose(run_in_threads(method, setting), setting.final(method), rtol=0, atol=1e-12)
+        assert torch.allclose(run_in_threads(method, trial), trial.final(method), rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize("verb", ["mix", "average"])
     def test_a_node_that_fails_is_named_and_nobody_waits_for_it(self, verb):
@@ -653,11 +666,11 @@ class TestThreads:
                 if round == 2 and net.id == 1:
                     raise ArithmeticError("node 1 cannot go on")
                 if verb == "average":
-                    x.sub_(net.average(grad))
+                    x.sub_(net.average(grad, round=round))
                 else:
                     super().step(state, x, grad, lr, net, round)
 
         began = time.monotonic()
         with pytest.raises(ArithmeticError, match="node 1 cannot go on"):
-            run_in_threads(Failing(), Setting(topology.ring(4)))
+            run_in_threads(Failing(), Trial(topology.ring(4)))
         assert time.monotonic() - began < 10

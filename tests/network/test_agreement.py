@@ -4,7 +4,7 @@ import pytest
 from gossamer import topology
 from gossamer.errors import GossamerError
 from gossamer.network import DistributedNetwork
-from gossamer.network.node_ids import own_id
+from gossamer.network.agreement import own_node
 
 SITES = topology.from_edges([("1", "2"), ("2", "3")])
 
@@ -12,18 +12,18 @@ SITES = topology.from_edges([("1", "2"), ("2", "3")])
 def test_a_label_of_digits_wins_over_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     for node, label in enumerate(("1", "2", "3")):
         monkeypatch.setenv("GOSSAMER_NODE", label)
-        assert own_id(SITES, None, 0) == node
+        assert own_node(SITES, None, 0) == node
     monkeypatch.setenv("GOSSAMER_NODE", "0")
-    assert own_id(SITES, None, 2) == 0, "no label, so a number"
+    assert own_node(SITES, None, 2) == 0, "no label, so a number"
     monkeypatch.setenv("GOSSAMER_NODE", "2")
-    assert own_id(topology.ring(3), None, 0) == 2
+    assert own_node(topology.ring(3), None, 0) == 2
 
 
 def test_any_whole_number_is_a_number() -> None:
-    node = own_id(topology.ring(3), np.int64(1), 0)  # type: ignore[arg-type]
+    node = own_node(topology.ring(3), np.int64(1), 0)  # type: ignore[arg-type]
     assert (node, type(node)) == (1, int)
     with pytest.raises(GossamerError, match=r"node=1.0 names no node; give a number"):
-        own_id(topology.ring(3), 1.0, 0)  # type: ignore[arg-type]
+        own_node(topology.ring(3), 1.0, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e10, 0])

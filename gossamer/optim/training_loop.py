@@ -1,12 +1,13 @@
-"""The averaged model: the one to evaluate at the end, to export and to deploy.
+"""What a training loop calls besides the optimizer: the averaged model, and equally many rounds on every node.
 
-The nodes' models agree only up to what the last rounds' gradients pulled them apart. Their exact mean is what theory
-speaks about and is usually the best of them.
+The averaged model is the one to evaluate at the end, to export and to deploy. The nodes' models differ by how far the
+last rounds' gradients pulled them apart; their exact mean is what theory speaks about and is usually the best of them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,17 +15,20 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from gossamer import topology
+from gossamer.errors import InputError
 from gossamer.network import DistributedNetwork
 from gossamer.optim.bucket import local, work_type
-from gossamer.optim.contract import DecentralizedOptimizer, live_optimizers
+from gossamer.optim.decentralized import DecentralizedOptimizer, live_optimizers
 from gossamer.optim.process_group import find_group
+
+Batch = TypeVar("Batch")
 
 
 def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = None) -> nn.Module:
     """Overwrite the model on every node with the exact mean over the nodes, and return it. All nodes must call it.
 
     Parameters and floating-point buffers (BatchNorm's running statistics) are averaged; other buffers stay. Training
-    goes on from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
+    continues from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
     are those of the model's optimizer or, without one, of `group`.
 
     >>> model = nn.Linear(2, 1)
@@ -32,7 +36,7 @@ def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
     True
     """
     optimizers = _optimizers(model)
-    _average(model, _network(optimizers, group))
+    _average(model, optimizers, group)
     for optimizer in optimizers:
         optimizer.resend()
     return model
@@ -40,7 +44,7 @@ def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
 
 @contextmanager
 def averaged(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = None) -> Iterator[nn.Module]:
-    """Hold the averaged model for a while, then each node's own again, to the bit. All nodes must enter it.
+    """Inside this block the model is the averaged one; after it, each node's own again, to the bit. All nodes enter it.
 
     >>> model = nn.Linear(2, 1)
     >>> with averaged(model):
@@ -49,7 +53,7 @@ def averaged(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
     optimizers = _optimizers(model)
     own = [t.detach().clone() for t in _tensors(model)]
     untouched = [bucket for optimizer in optimizers for bucket in optimizer.untouched()]
-    _average(model, _network(optimizers, group))
+    _average(model, optimizers, group)
     try:
         yield model
     finally:
@@ -60,13 +64,17 @@ def averaged(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
             bucket.note()
 
 
-def _average(model: nn.Module, net: DistributedNetwork) -> None:
+def _average(
+    model: nn.Module, optimizers: list[DecentralizedOptimizer], group: dist.ProcessGroup | DeviceMesh | None
+) -> None:
+    net = optimizers[0].network if optimizers else _network(group)
+    round = optimizers[0].round if optimizers else 0
     by_type: defaultdict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
     for tensor in _tensors(model):
         by_type[work_type(tensor.dtype), tensor.device].append(tensor)
     with torch.no_grad():
         for (dtype, _), tensors in by_type.items():
-            mean = net.average(torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors]))
+            mean = net.average(torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors]), round=round)
             for tensor, part in zip(tensors, torch.split(mean, [t.numel() for t in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
@@ -90,11 +98,41 @@ def _optimizers(model: nn.Module) -> list[DecentralizedOptimizer]:
     return found[::-1]
 
 
-def _network(
-    optimizers: list[DecentralizedOptimizer], group: dist.ProcessGroup | DeviceMesh | None
-) -> DistributedNetwork:
-    if optimizers:
-        return optimizers[0].network
+def _network(group: dist.ProcessGroup | DeviceMesh | None) -> DistributedNetwork:
     processes = find_group(group)
     size, rank = (1, 0) if processes is None else (processes.size(), processes.rank())
     return DistributedNetwork(topology.complete(size), processes, node=rank)
+
+
+def rounds(loader: Iterable[Batch], n: int) -> Iterator[Batch]:
+    """`n` batches of `loader`, starting it again as often as needed.
+
+    Rounds are synchronous: a node that ran out of data earlier than the others would leave them waiting. A sampler with
+    `set_epoch` is told the number of the pass.
+
+    >>> list(rounds([1, 2, 3], 5))
+    [1, 2, 3, 1, 2]
+    """
+    if n < 0:
+        raise InputError(f"The number of rounds is {n}, but it cannot be below 0.")
+    return _cycle(loader, n)
+
+
+def _cycle(loader: Iterable[Batch], n: int) -> Iterator[Batch]:
+    given = epoch = 0
+    while given < n:
+        set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        before = given
+        for batch in loader:
+            yield batch
+            given += 1
+            if given == n:
+                return
+        if given == before:
+            raise InputError(
+                f"The loader gave no batch in pass {epoch}, so {n} rounds cannot be made of it; an iterator that can "
+                f"be read only once must be given as a list or a DataLoader."
+            )
+        epoch += 1

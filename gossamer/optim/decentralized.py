@@ -1,4 +1,4 @@
-"""What all optimizers share: a method of the simulator behind the face of torch.optim.Optimizer."""
+"""What all optimizers share: a method of the simulator behind the interface of torch.optim.Optimizer."""
 
 import itertools
 from collections import defaultdict
@@ -12,18 +12,22 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from gossamer.errors import GossamerError
+from gossamer import topology as graphs
+from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.network import DistributedNetwork
 from gossamer.network.waiting import TIMEOUT
-from gossamer.optim.bucket import Bucket
-from gossamer.optim.layout import buckets_for
-from gossamer.optim.meeting import Meeting, group_facts
-from gossamer.optim.options import chosen_graph
+from gossamer.optim.bucket import Bucket, buckets_for
+from gossamer.optim.meeting import Meeting
+from gossamer.optim.param_groups import (
+    COMMON,
+    Rules,
+    check_group,
+    group_facts,
+    refuse_foreign_groups,
+    state_by_parameter,
+)
 from gossamer.optim.process_group import find_group, refuse_averaging_across
-from gossamer.optim.rules import COMMON, Rules, check_group
-from gossamer.optim.saved_state import refuse_foreign_groups, state_by_parameter
-from gossamer.optim.user_writes import take_over_writes
 from gossamer.topology import Topology
 
 _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
@@ -38,10 +42,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     whether or not they have one in this round; buffers stay with their node. Gradients, accumulated and clipped as the
     user likes, are never changed.
 
-    Under overlap each step of a tracking method leaves its message under way. Parameters that are written between steps
-    are therefore not what the neighbours get: call `resend()` on all nodes after writing them. Whoever forgets it is
-    told so, except after a single write through `p.data` to a part of the model: that goes behind autograd's back and
-    may be lost. `close()`, which the exit of the process calls, waits for the last message.
+    Each step of a tracking method leaves a message under way. Parameters that are written between steps are therefore
+    not what the neighbours get: call `resend()` on all nodes after writing them. Forgetting it raises an error where
+    autograd's version counter sees the write (`p.copy_`, `load_state_dict`); a write through `p.data` is not noticed,
+    and is lost. `close()`, which is called when the process ends, waits for the last message.
 
     A subclass names its `method` and, where torch calls a hyper-parameter otherwise than the paper, the `translation`.
 
@@ -55,7 +59,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     """
 
     method: ClassVar[type[Method]]
-    """The update rule, the very one of the simulator."""
+    """The update rule, the same as in the simulator."""
     translation: ClassVar[dict[str, str]] = {"momentum": "beta"}
     """Names of hyper-parameters: torch's to the method's."""
 
@@ -79,7 +83,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         timeout: float = TIMEOUT,
     ) -> None:
         processes = find_group(group)
-        graph = chosen_graph(topology, 1 if processes is None else processes.size(), self.method)
+        graph = self._graph(topology, 1 if processes is None else processes.size())
         if model is not None:
             refuse_averaging_across(model, processes)
         self.network = DistributedNetwork(graph, processes, node=node, wire=wire, timeout=timeout)
@@ -92,6 +96,16 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._number = next(_numbers)
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **(hyperparameters or {}), "round": 0})
         _live.add(self)
+
+    def _graph(self, topology: str | Topology | None, nodes: int) -> Topology:
+        """The graph meant by `topology`; one process needs none, and neither does an all-reduce."""
+        if topology is None:
+            if nodes > 1 and self.method.facts.sends != "all-reduce":
+                raise InputError(
+                    f"{nodes} nodes take part, but no graph says who talks to whom; give topology='ring' or another."
+                )
+            topology = "complete"
+        return graphs.resolve(topology, nodes, one_node_needs_none=True)
 
     # What is trained -------------------------------------------------------------------------------------------------
 
@@ -154,13 +168,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # What torch.no_grad() does, without the four microseconds that it takes: a step has about two hundred.
-        recording = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        try:
+        with torch.no_grad():
             self._step()
-        finally:
-            torch._C._set_grad_enabled(recording)
         return loss
 
     def _step(self) -> None:
@@ -168,9 +177,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self._lay_out(self._carried())
         now = self.round
         for bucket in self._buckets:
-            take_over_writes(bucket, now, self.method.facts.overlaps, self._loaded, self._laid_out)
-        rules, self.network.settings = self._rules.of(self.param_groups, self.method_options)
-        self.network.now = now
+            if bucket.born < now:
+                self._take_over_writes(bucket)
+        rules, self.network.messenger.settings = self._rules.of(self.param_groups, self.method_options)
         overflow, scale = self._amp()
         meeting = self._meeting
         if meeting.due:
@@ -182,13 +191,28 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for bucket, rule in zip(self._buckets, rules, strict=True):
             bucket.load_gradients(scale, rule.weight_decay, overflow)
         for bucket, rule in zip(self._buckets, rules, strict=True):
-            rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, bucket.net, now - bucket.born)
+            rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
             bucket.write()
             if not self.overlap:
                 bucket.drain()
         self._loaded = self._laid_out = False
         for group in self.param_groups:
             group["round"] = now + 1
+
+    def _take_over_writes(self, bucket: Bucket) -> None:
+        """Continue from what the user has written, or refuse it where the old values are already under way."""
+        if not self.method.facts.overlaps:
+            bucket.read()
+        elif self._loaded and bucket.differs():
+            raise InputError(
+                "The model's parameters are not those that were saved with this optimizer state; load the model's "
+                "checkpoint of the same round, or call resend() on all nodes to continue from the present ones."
+            )
+        elif bucket.differs() if self._laid_out else bucket.written():  # a new bucket has not seen earlier writes
+            raise InputError(
+                f"The parameters were written to between two steps, but their old values are already on their way to "
+                f"the neighbours (round {self.round}); call resend() on all nodes after writing them."
+            )
 
     def _amp(self) -> tuple[bool, float]:
         """Whether GradScaler found an overflow, and what gradients are to be multiplied by."""
@@ -222,12 +246,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def rejoin(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
-        """Go on from a saved state among other nodes or on another graph. On all nodes at once, in the same round.
+        """Continue from a saved state among other nodes or on another graph. On all nodes at once, in the same round.
 
         `holders` are the nodes whose `state_dict` is their own. They keep x and what their method's state says it
         `keeps` (a momentum, a signal); messages of the former nodes are dropped, and tracking methods set Y <- U, which
         restores mean Y = mean U. All other nodes are new: they bring the `state_dict` of any holder and start from the
-        mean over the holders. A method whose state does not say what it keeps starts anew from the average model.
+        mean over the holders. A method whose state does not say what it keeps starts again from the average model.
         """
         with self._unchanged_if_refused():
             saved = self._take_over(state_dict)
@@ -235,12 +259,11 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self._arrange({p: entry["born"] for p, entry in saved.items()} if knows else {})
             for bucket in self._buckets:
                 bucket.refuse_misfits([saved[p] for p in bucket.parameters])
-        rules, self.network.settings = self._rules.of(self.param_groups, self.method_options)
-        self.network.now = self.round
+        rules, self.network.messenger.settings = self._rules.of(self.param_groups, self.method_options)
         for bucket, rule in zip(self._buckets, rules, strict=True):
-            bucket.take_mean([saved[p] for p in bucket.parameters], rule.method, self.network, holders)
+            bucket.take_mean([saved[p] for p in bucket.parameters], rule.method, holders, self.round)
             if knows:
-                bucket.state.rejoin(bucket.x, bucket.net, self.round - bucket.born)
+                bucket.state.rejoin(bucket.x, self.network, self.round)
             if not self.overlap:
                 bucket.drain()
         self._loaded = self._laid_out = False
@@ -268,7 +291,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def resend(self) -> None:
-        """After writing parameters between two steps: let the neighbours have the new ones. On all nodes alike."""
+        """After writing parameters between two steps: send the new ones to the neighbours. On all nodes alike."""
         for bucket in self._buckets:
             bucket.read()
             bucket.note()
@@ -277,8 +300,20 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._loaded = self._laid_out = False
 
     def untouched(self) -> list[Bucket]:
-        """The buckets whose parameters nobody has written to since the last step."""
-        return [bucket for bucket in self._buckets if not bucket.written(thoroughly=True)]
+        """The buckets whose parameters the user has not written to since the last step."""
+        return [bucket for bucket in self._buckets if not bucket.written()]
+
+    def tracked(self) -> Tensor | None:
+        """This node's estimate of the average that the method tracks, flat, in the order of the parameters; or None."""
+        method = self._method_of(self.param_groups[0])
+        parts: dict[Tensor, Tensor] = {}
+        for bucket in self._buckets:
+            vector = method.tracked(bucket.state)
+            if vector is None:
+                return None
+            parts.update(bucket.by_parameter(vector))
+        every = (p for group in self.param_groups for p in group["params"])
+        return torch.cat([parts[p].reshape(-1) for p in every if p in parts]) if parts else None
 
     def stats(self) -> dict[str, Any]:
         """Rounds, messages, bytes, seconds waited for each peer, and rounds in which GradScaler found an overflow."""

@@ -1,25 +1,26 @@
-"""A small run to try a method on: a graph, heterogeneous quadratics with noise, a step size that changes."""
+"""A small run to try a method on, and a network that notes what the method asks of it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gossamer.methods import Method, State
-from gossamer.network import Network, SimulatedNetwork
+from gossamer.network import Network, Pending, SimulatedNetwork
 from gossamer.topology import Topology
 
 WEIGHT_DECAY = 1e-3
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Everything that decides a trial run; the same setting gives the same bits.
+class Trial:
+    """A graph, heterogeneous quadratics with noise, and a step size that changes; the same trial gives the same bits.
 
     >>> from gossamer import topology
-    >>> Setting(topology.ring(5)).start().shape
+    >>> Trial(topology.ring(5)).start().shape
     torch.Size([5, 5])
     """
 
@@ -70,16 +71,69 @@ class Setting:
         dtype: torch.dtype = torch.float64,
         lr: Callable[[int], float | Tensor] | None = None,
         wrap: Callable[[Network], Network] = lambda net: net,
+        first_round: int = 0,
     ) -> Iterator[tuple[int, Tensor, State]]:
-        """Run on the simulated network and give (round, x, state) after every round."""
+        """Run on the simulated network and give (round, x, state) after every round.
+
+        The method is told that the rounds count from `first_round`.
+        """
         net = wrap(SimulatedNetwork(self.topology, dtype=dtype))
         x = self.start(dtype)
         state = method.initial(x, net)
         for r in range(self.rounds):
-            method.step(state, x, self.gradient(x, r), (lr or self.lr)(r), net, r)
+            method.step(state, x, self.gradient(x, r), (lr or self.lr)(r), net, first_round + r)
             yield r, x, state
 
     def final(self, method: Method, **options: object) -> Tensor:
         """The last x of `simulate`."""
         *_, (_, x, _) = self.simulate(method, **options)  # type: ignore[arg-type]
         return x
+
+
+@dataclass(frozen=True)
+class Event:
+    """One call: what was asked for, for which round, and the widths of the vectors that travelled."""
+
+    call: Literal["mix", "average", "exchange", "wait"]
+    round: int = -1
+    widths: tuple[int, ...] = ()
+
+
+class _WatchedPending:
+    def __init__(self, pending: Pending, round: int, log: list[Event]) -> None:
+        self._pending, self._round, self._log = pending, round, log
+
+    def wait(self) -> tuple[Tensor, ...]:
+        self._log.append(Event("wait", self._round))
+        return self._pending.wait()
+
+
+class Watched:
+    """Passes every call on to `net` and appends an `Event` to `log`."""
+
+    def __init__(self, net: Network, log: list[Event]) -> None:
+        self._net, self._log = net, log
+        self.n = net.n
+
+    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+        """Note and pass on."""
+        self._log.append(Event("mix", round, tuple(v.shape[-1] for v in vectors)))
+        return _WatchedPending(self._net.mix(*vectors, round=round, out=out), round, self._log)
+
+    def average(self, vector: Tensor, *, round: int) -> Tensor:
+        """Note and pass on."""
+        self._log.append(Event("average", round, (vector.shape[-1],)))
+        return self._net.average(vector, round=round)
+
+    def spread(self, vector: Tensor) -> Tensor:
+        """Pass on: nothing travels."""
+        return self._net.spread(vector)
+
+    def collect(self, rows: Tensor) -> Tensor:
+        """Pass on: nothing travels."""
+        return self._net.collect(rows)
+
+    def exchange(self, *rows: Tensor, round: int) -> Pending:
+        """Note and pass on."""
+        self._log.append(Event("exchange", round, tuple(r.shape[-1] for r in rows)))
+        return _WatchedPending(self._net.exchange(*rows, round=round), round, self._log)

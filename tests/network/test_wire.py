@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.network.header import BYTES, CHANGE, Header, complaint
-from gossamer.network.messages import Envelopes, Form, Message
+from gossamer.network.wire import CHANGE, HEADER_BYTES, Envelopes, Form, Header, Message, mismatch
 
 INTS = st.integers(-(2**63), 2**63 - 1)
 
@@ -21,12 +20,12 @@ def test_headers_are_read_as_written(round: int, serial: int, node: int, lr: flo
     message.write(head)
     assert message.read() == head
     assert message.vectors[0].tolist() == [1.0] * 3
-    assert message.bytes == BYTES + 5 * 8
+    assert message.bytes == HEADER_BYTES + 5 * 8
 
 
 def test_a_header_that_goes_by_way_of_a_small_buffer() -> None:
     message = Message((torch.Size([3]),), torch.float32, torch.device("cpu"))
-    message._aside = torch.zeros(BYTES, dtype=torch.uint8)  # as where the processor cannot reach the message
+    message._aside = torch.zeros(HEADER_BYTES, dtype=torch.uint8)  # as where the processor cannot reach the message
     message._words = message._aside.numpy().data
     message.write(Header(1, 2, 3, 0.5, 4))
     message._aside.zero_()
@@ -45,13 +44,13 @@ def test_a_header_that_goes_by_way_of_a_small_buffer() -> None:
     ],
 )
 def test_each_way_of_falling_out_of_step(theirs: Header | None, words: str) -> None:
-    sentence = complaint(Header(5, 9, 0, 0.1, 7), theirs)
+    sentence = mismatch(Header(5, 9, 0, 0.1, 7), theirs)
     assert sentence is not None
     assert words in sentence
 
 
 def test_nodes_in_step_have_nothing_to_complain_about() -> None:
-    assert complaint(Header(5, 9, 0, 0.1, 7), Header(5, 9, 1, 0.1, 7)) is None
+    assert mismatch(Header(5, 9, 0, 0.1, 7), Header(5, 9, 1, 0.1, 7)) is None
     blank = Message((torch.Size([1]),), torch.float32, torch.device("cpu"))
     assert blank.read() is None
 

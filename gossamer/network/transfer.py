@@ -1,0 +1,225 @@
+"""Messages between real nodes: how they leave, how they are waited for, checked, counted and unpacked."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gossamer.network.waiting import Waiting
+from gossamer.network.wire import Envelope, Envelopes, Form, Header, Message, mismatch
+from gossamer.topology import Topology
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Whom a node receives from and sends to in a round, and W_ij for its senders and itself."""
+
+    senders: list[int]
+    receivers: list[int]
+    weights: list[tuple[int, float]]
+
+    @classmethod
+    def mixing(cls, topology: Topology, node: int, round: int) -> "Peers":
+        """Those of a round of mixing.
+
+        >>> from gossamer import topology
+        >>> Peers.mixing(topology.one_peer_exponential(4), node=0, round=1)
+        Peers(senders=[2], receivers=[2], weights=[(0, 0.5), (2, 0.5)])
+        """
+        matrix = topology.at(round)
+        row = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        return cls(
+            [int(j) for j in matrix.senders(node)],
+            [int(j) for j in matrix.receivers(node)],
+            list(zip(matrix.indices[row].tolist(), matrix.values[row].tolist(), strict=True)),
+        )
+
+    @classmethod
+    def both_ways(cls, nodes: Iterable[int]) -> "Peers":
+        """Send to all of the nodes and receive from all of them, without weights."""
+        peers = [int(j) for j in nodes]
+        return cls(peers, peers, [])
+
+
+class Messenger:
+    """One node's connections to its peers. `ranks` is filled once the nodes have met."""
+
+    def __init__(self, topology: Topology, group: dist.ProcessGroup | None, node: int, waiting: Waiting) -> None:
+        self.group, self.node, self.waiting = group, node, waiting
+        self.settings = (0.0, 0)
+        """The step size and a hash of all settings, which every message carries for comparison."""
+        self.stop: int | None = None
+        """The round before which all nodes stop, once one was asked to: every message passes it on."""
+        self.ranks: list[int] = []
+        """The rank of every node."""
+        self.coalesces = group is not None and dist.get_backend(group) == "nccl"
+        self.envelopes = Envelopes()
+        self._labels = topology.labels
+        self._flying: list[Arriving] = []
+        self._serial = self._sent_bytes = self._received_bytes = self._sent = self._received = 0
+
+    def name(self, node: int) -> str:
+        """A node as messages to the user call it: its number, its label and, once known, its rank."""
+        label = f" ({self._labels[node]})" if self._labels else ""
+        rank = f" [rank {self.ranks[node]}]" if self.ranks and self.ranks[node] != node else ""
+        return f"node {node}{label}{rank}"
+
+    def envelope(self, vectors: Sequence[Tensor], outgoing: int, wire: torch.dtype | None = None) -> Envelope:
+        """Buffers that are free: sent two messages ago, or new. `wire` is the type in which vectors travel."""
+        first = vectors[0]
+        exact = None if wire is None else first.dtype
+        form = Form(tuple(v.shape for v in vectors), wire or first.dtype, first.device, outgoing, exact)
+        envelope = self.envelopes.take(form)
+        self.finish_sends(envelope)
+        return envelope
+
+    def post(self, pending: "Arriving", outgoing: list[Message], round: int) -> "Arriving":
+        """Start to send the messages and to receive the peers'."""
+        peers, envelope = pending.peers, pending.envelope
+        envelope.round = round
+        pending.header = Header(round, self._serial, self.node, *self.settings, self.stop or 0)
+        self._serial += 1
+        for message in envelope.outgoing:
+            message.write(pending.header)
+        incoming = self.envelopes.receivers(envelope.form, len(peers.senders))
+        sends, receives = self._transmit(peers, outgoing, incoming, round)
+        envelope.sends = list(zip(peers.receivers, sends, strict=True))
+        pending.receives = list(zip(peers.senders, receives, incoming, strict=True))
+        self._sent += len(outgoing)
+        self._sent_bytes += sum(m.bytes for m in outgoing)
+        self._flying.append(pending)
+        return pending
+
+    def _transmit(
+        self, peers: Peers, outgoing: list[Message], incoming: list[Message], round: int
+    ) -> tuple[list[Any], list[Any]]:
+        """Start to receive and to send, peers ascending; the work objects of both."""
+        receives = [(dist.irecv, j, m.raw) for j, m in zip(peers.senders, incoming, strict=True)]
+        sends = [(dist.isend, j, m.raw) for j, m in zip(peers.receivers, outgoing, strict=True)]
+        if self.coalesces and receives + sends:
+            operations = [
+                dist.P2POp(verb, raw, group=self.group, group_peer=self.ranks[j]) for verb, j, raw in receives + sends
+            ]
+            works = dist.batch_isend_irecv(operations)
+            if len(works) != len(operations):  # one work for all
+                works = works[-1:] * len(operations)
+            return works[len(receives) :], works[: len(receives)]
+        return (
+            [self._start(dist.isend, j, round, tensor=raw, group_dst=self.ranks[j]) for _, j, raw in sends],
+            [self._start(dist.irecv, j, round, tensor=raw, group_src=self.ranks[j]) for _, j, raw in receives],
+        )
+
+    def _start(self, verb: Any, peer: int, round: int, **arguments: Any) -> Any:
+        """Start one transfer; a connection that is already closed shows here."""
+        try:
+            return verb(group=self.group, **arguments)
+        except RuntimeError as error:
+            self.waiting.fail(error, self.name(peer), round, "take")
+
+    def receive(self, pending: "Arriving") -> None:
+        """Wait for all messages, in ascending node id, and check that they belong to this round."""
+        for peer, work, message in pending.receives:
+            self.waiting.message(work, peer, self.name, pending.header.round)
+            header = message.read()
+            problem = mismatch(pending.header, header)
+            if problem:
+                raise self.waiting.refuse(f"N{self.name(peer)[1:]} {problem}")
+            if header and header.stop:
+                self.stop = min(header.stop, self.stop or header.stop)
+            self._received += 1
+            self._received_bytes += message.bytes
+        self._flying.remove(pending)
+
+    def finish_sends(self, envelope: Envelope) -> None:
+        """Wait until the peers have taken what was sent."""
+        for peer, work in envelope.sends:
+            self.waiting.message(work, peer, self.name, envelope.round, doing="take")
+        envelope.sends = []
+
+    def drain(self) -> None:
+        """Wait for all messages under way, from this node and to it."""
+        for pending in list(self._flying):
+            pending.wait()
+        for envelopes in self.envelopes.idle.values():
+            for envelope in envelopes:
+                self.finish_sends(envelope)
+
+    def stats(self) -> dict[str, Any]:
+        """Bytes and messages so far, and how many seconds this node waited for each peer."""
+        seconds = sorted(self.waiting.seconds.items())
+        return {
+            "bytes_sent": self._sent_bytes,
+            "bytes_received": self._received_bytes,
+            "messages_sent": self._sent,
+            "messages_received": self._received,
+            "wait_seconds": {self._labels[peer] if self._labels else peer: waited for peer, waited in seconds},
+        }
+
+
+class Arriving(ABC):
+    """Messages under way to this node; the result is made once, when it is first waited for."""
+
+    header: Header
+    receives: list[tuple[int, Any, Message]]
+
+    def __init__(self, messenger: Messenger, envelope: Envelope, out: tuple[Tensor, ...], peers: Peers) -> None:
+        self.messenger, self.envelope, self.out, self.peers = messenger, envelope, out, peers
+        self.arrived = False
+
+    def wait(self) -> tuple[Tensor, ...]:
+        """The vectors that arrived."""
+        if not self.arrived:
+            self.messenger.receive(self)
+            with torch.no_grad():
+                self.unpack()
+            self.arrived = True
+            self.messenger.envelopes.give_back(self.envelope, (message for _, _, message in self.receives))
+        return self.out
+
+    @abstractmethod
+    def unpack(self) -> None:
+        """Fill `out` from the messages."""
+
+
+class Mixed(Arriving):
+    """sum_j W_ij v_j, or x_i + sum_j W_ij (q(x_j) - q(x_i)) where the wire is coarser than the vectors."""
+
+    def unpack(self) -> None:
+        """Sum in ascending node id."""
+        arrived = {peer: message.vectors for peer, _, message in self.receives}
+        own, node = self.envelope.own, self.messenger.node
+        if self.envelope.form.exact is None:
+            arrived[node] = own
+            for k, result in enumerate(self.out):
+                (first, weight), *rest = self.peers.weights
+                torch.mul(arrived[first][k], weight, out=result)
+                for j, weight in rest:
+                    result.add_(arrived[j][k], alpha=weight)
+            return
+        rounded = self.envelope.outgoing[0].vectors
+        for k, result in enumerate(self.out):
+            mine = rounded[k].to(result.dtype)
+            result.copy_(own[k])
+            for j, weight in self.peers.weights:
+                if j != node:
+                    result.add_(arrived[j][k].to(result.dtype).sub_(mine), alpha=weight)
+
+
+class Swapped(Arriving):
+    """Row k holds what the k-th peer sent."""
+
+    def unpack(self) -> None:
+        """Copy row by row."""
+        for k, (_, _, message) in enumerate(self.receives):
+            torch._foreach_copy_([rows[k] for rows in self.out], message.vectors)
+
+
+class Announced(Arriving):
+    """Bare headers: only their arrival matters."""
+
+    def unpack(self) -> None:
+        """Nothing to fill."""
