@@ -4,8 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import GivenToAll, Load, SharedSettings, numbers, specs
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import GivenToAll, Load, SharedSettings, Whole, numbers, specs
 from gossamer.errors import InputError
 
 PAPER_METHODS = "dsgd,dsgdm,gradient-tracking,qg-dsgdm,decentlam,momentum-tracking"
@@ -53,15 +52,13 @@ def compare(
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.live import live_table
-    from gossamer.cli.output import print_json
-    from gossamer.cli.ranking import print_ranking
-    from gossamer.cli.sweep_progress import finished_lines
+    from gossamer.cli.output import print_json, print_ranking
+    from gossamer.cli.progress import finished_lines, live_table
     from gossamer.experiments.grid import Grid, read_grid
-    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import ranked, select
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
+    from gossamer.experiments.user_files import load_python
     from gossamer.report import check_report, write_report
 
     if "method" in settings.given:

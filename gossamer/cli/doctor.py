@@ -36,7 +36,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
 
     from gossamer.cli.output import print_json, print_table
     from gossamer.data import status
-    from gossamer.experiments.environment import environment
+    from gossamer.experiments.training import environment
     from gossamer.testing.self_check import self_check
 
     facts = environment()

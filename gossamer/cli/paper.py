@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 
-from gossamer.cli.flags import Only
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Only, Whole
 from gossamer.errors import InputError
 
 if TYPE_CHECKING:
-    from gossamer.experiments.paper.plan import Plan
-    from gossamer.experiments.paper.recipes import Recipe, Scale
-    from gossamer.experiments.paper.verdict import Line, Panel, Verdict
+    from gossamer.experiments.paper.recipes import PaperPlan, PaperRecipe, Scale
+    from gossamer.experiments.paper.verdict import PaperLine, PaperPanel, Verdict
 
 paper = App(name="paper", help="Reproduce the paper's tables and figures. Example: gossamer paper table2 --scale smoke")
 
@@ -150,16 +148,16 @@ def reproduce(
 
 def _plan(
     item: str, scale: "Scale", only: Sequence[str], lrs: str, seeds: str, data_dir: Path | None, need_data: bool
-) -> "Plan":
-    from gossamer.cli.flags import numbers
+) -> "PaperPlan":
+    from gossamer.cli.options import numbers
     from gossamer.experiments.grid_filter import part_of, wanted
-    from gossamer.experiments.paper import plan, recipes
+    from gossamer.experiments.paper import recipes
 
     grid = recipes.read(item, scale, lrs=numbers("lrs", lrs, float), seeds=numbers("seeds", seeds, int))
-    return plan.plan(part_of(grid, wanted(only)), scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
+    return recipes.plan(part_of(grid, wanted(only)), scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
 
 
-def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
+def _announce(recipe: "PaperRecipe", scale: str, plan: "PaperPlan", runs: Path) -> None:
     """On standard error, so that standard output is the result alone."""
     count = len(plan.experiments)
     print(f"{recipe.title}. Scale {scale}: {count} run{'s' if count != 1 else ''} in {runs}", file=sys.stderr)
@@ -167,10 +165,10 @@ def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
+def _make(plan: "PaperPlan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
     """Make the runs that are left; how many failed."""
     from gossamer._common.files import check_writable
-    from gossamer.cli.sweep_progress import sweep_progress
+    from gossamer.cli.progress import sweep_progress
     from gossamer.experiments.sweep import run_sweep
     from gossamer.report import check_report
 
@@ -182,12 +180,12 @@ def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None,
     return outcome.failed
 
 
-def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: Path, as_json: bool) -> None:
+def _conclude(recipe: "PaperRecipe", scale: "Scale", plan: "PaperPlan", out: Path, runs: Path, as_json: bool) -> None:
     """Measure, write report and measured.json, print."""
     from gossamer.cli.output import print_json
-    from gossamer.experiments.environment import environment
-    from gossamer.experiments.paper.measurement import measure
+    from gossamer.experiments.paper.verdict import measure
     from gossamer.experiments.store import runs_of, write_json
+    from gossamer.experiments.training import environment
     from gossamer.report import write_figures, write_report
 
     stored = runs_of(plan.experiments, runs)
@@ -237,7 +235,7 @@ def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
     print(verdict.sentence)
 
 
-def _print_panel(panel: "Panel") -> None:
+def _print_panel(panel: "PaperPanel") -> None:
     from gossamer.cli.output import print_table
 
     print(panel.title)
@@ -245,7 +243,7 @@ def _print_panel(panel: "Panel") -> None:
     print(f"{panel.sentence}\n")
 
 
-def _row(line: "Line") -> list[str]:
+def _row(line: "PaperLine") -> list[str]:
     from gossamer._common.formatting import mean_std
 
     measured = "diverged" if line.diverged else mean_std(line.mean, line.std)
@@ -259,7 +257,7 @@ def _row(line: "Line") -> list[str]:
     ]
 
 
-def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
+def _print_plan(plan: "PaperPlan", runs: Path, as_json: bool) -> None:
     from gossamer.cli.output import print_json, print_table
     from gossamer.experiments.store import StoredRun
 

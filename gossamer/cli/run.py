@@ -4,8 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import Given, Load, Settings, words
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Given, Load, Settings, Whole, words
 
 
 def run(
@@ -48,14 +47,14 @@ def run(
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.evaluation_lines import evaluation_lines
     from gossamer.cli.output import print_run
+    from gossamer.cli.progress import evaluation_lines
     from gossamer.experiments.experiment import Experiment
     from gossamer.experiments.grid import read_experiment
     from gossamer.experiments.locks import alone
     from gossamer.experiments.loggers import check_loggers, logging_to
-    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.training import Execution, train
+    from gossamer.experiments.user_files import load_python
 
     load_python(load)
     experiment = read_experiment(file, **settings.flags) if file else Experiment(**settings.flags)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from gossamer.cli.flags import Load
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Load, Whole
 from gossamer.errors import GossamerError, InputError
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
     """
     from gossamer import methods
     from gossamer.cli.output import print_json, print_table
-    from gossamer.experiments.own_methods import load_python, loaded_names
+    from gossamer.experiments.user_files import load_python, loaded_names
 
     load_python(load)
     chosen = [methods.find(n) for n in ([name] if name else [*methods.BUILT_IN, *loaded_names(load)])]

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gossamer.cli.flags import Load, Only, words
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Load, Only, Whole, words
 
 if TYPE_CHECKING:
     from gossamer.experiments.grid import Grid
@@ -74,13 +73,13 @@ def sweep(
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.sweep_progress import sweep_progress
+    from gossamer.cli.progress import sweep_progress
     from gossamer.experiments.grid import read_grid
     from gossamer.experiments.grid_filter import part_of, wanted
-    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import select
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
+    from gossamer.experiments.user_files import load_python
 
     load_python(load)
     grid = part_of(read_grid(file), wanted(only))
@@ -117,8 +116,7 @@ def sweep(
 
 def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
     from gossamer._common.formatting import word
-    from gossamer.cli.output import print_json, print_table
-    from gossamer.cli.ranking import differing
+    from gossamer.cli.output import differing, print_json, print_table
     from gossamer.experiments.store import StoredRun
 
     states = [StoredRun(directory / e.id).status_in_plan for e in grid.experiments]
@@ -139,8 +137,7 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
 def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json: bool) -> None:
     import dataclasses
 
-    from gossamer.cli.output import print_json
-    from gossamer.cli.ranking import print_ranking
+    from gossamer.cli.output import print_json, print_ranking
 
     if as_json:
         values = {**dataclasses.asdict(outcome), "directory": str(directory)}

@@ -4,8 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import numbers, specs
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Whole, numbers, specs
 
 
 def synthetic(

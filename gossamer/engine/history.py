@@ -1,6 +1,5 @@
 """What was measured in the course of a run."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,9 @@ class History:
 
     def to_jsonl(self, path: Path | str) -> None:
         """Write one JSON object per line; what is no finite number becomes null, because JSON has no such thing."""
-        from gossamer._common.files import without_infinities, write_text
+        from gossamer._common.files import to_json, write_text
 
-        write_text(Path(path), "".join(json.dumps(without_infinities(row)) + "\n" for row in self.rows))
+        write_text(Path(path), "".join(to_json(row) + "\n" for row in self.rows))
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row per evaluation (pip install 'gossamer[data]')."""

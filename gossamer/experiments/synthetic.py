@@ -4,19 +4,16 @@ Heterogeneous quadratics on a graph, noisy gradients, one step size for all. Eac
 |grad f(xbar)|^2 is recorded round by round: once over the initial phase, once over the long run.
 """
 
-import dataclasses
 import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from gossamer import methods as rules
 from gossamer import topology as graphs
-from gossamer._common.files import without_infinities
 from gossamer.engine import minimize
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
@@ -91,11 +88,6 @@ class SyntheticResult:
     cells: list[SyntheticCell]
     notes: list[str]
     """What was changed or left out so that a method could run, in sentences."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers; None where a run diverged beyond all numbers."""
-        plain: dict[str, Any] = without_infinities(dataclasses.asdict(self))
-        return plain
 
     @property
     def by_method(self) -> dict[str, list[SyntheticCell]]:

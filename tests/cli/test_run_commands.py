@@ -265,14 +265,14 @@ def test_compare_does_not_offer_what_it_refuses(capsys):
 
 
 def test_without_a_terminal_every_run_that_ends_gets_a_line(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 0.0)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
     _, _, err = gossamer(capsys, *arguments, "--seeds", "0")
     assert re.fullmatch(r"1 of 2: DSGD: [0-9.]+ % in [0-9.]+ s\n2 of 2: DSGDm: [0-9.]+ % in [0-9.]+ s\n", err)
     _, _, err = gossamer(capsys, *arguments, "--seeds", "0,1", "--json")
     assert [line.partition(":")[0] for line in err.splitlines()] == ["3 of 4", "4 of 4"]
     assert "DSGDm, seed 1: " in err
-    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 1e6)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 1e6)
     _, _, err = gossamer(capsys, *arguments, "--seeds", "2")
     assert err == ""
 
@@ -331,7 +331,7 @@ def test_without_a_terminal_the_figures_of_a_run_are_one_line(capsys, tmp_path, 
 
 
 def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("gossamer.cli.evaluation_lines.PATIENCE", 0.0)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     _, _, err = gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
     lines = err.splitlines()
     assert [line.partition(":")[0] for line in lines] == [f"round {r} of 4" for r in (0, 2, 4)]
@@ -340,7 +340,7 @@ def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_pa
 
 
 def test_a_live_table_shows_every_experiment(capsys):
-    from gossamer.cli.live import live_table
+    from gossamer.cli.progress import live_table
     from gossamer.experiments.experiment import Experiment
 
     experiments = [Experiment(method="dsgdm"), Experiment()]

@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from gossamer import GossamerError
-from gossamer.errors import InputError
+from gossamer._common.files import cannot_write
+from gossamer.errors import DiskError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
-from gossamer.experiments.job import StorageError, WorkPlan, mark_failed, stop_if_storage_is_exhausted
+from gossamer.experiments.job import WorkPlan, mark_failed, work
 from gossamer.experiments.locks import claim, holder
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
@@ -157,7 +159,7 @@ def test_failed_and_diverged_runs_are_recorded_and_do_not_stop_the_others(tmp_pa
 
 @pytest.mark.timeout(400)
 def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched):
-    from gossamer.experiments.own_methods import load_python
+    from gossamer.experiments.user_files import load_python
 
     path, begun = watched
     file = toml(tmp_path / "g.toml", method=["broken", "deadly", "dsgd"], seed=[0, 1])
@@ -259,7 +261,7 @@ def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path):
     assert f"3 done ({kept} of them before)" in last
     (sentence,) = done.stderr.strip().splitlines()
     assert "No space left" in sentence or "the disk is probably full" in sentence
-    assert sentence.endswith("What is finished is kept; start the sweep again to go on.")
+    assert sentence.endswith("What is finished is kept; start the sweep again to continue.")
 
 
 def test_a_write_that_fails_ends_the_work_with_its_sentence(tmp_path, monkeypatch):
@@ -273,7 +275,7 @@ def test_a_write_that_fails_ends_the_work_with_its_sentence(tmp_path, monkeypatc
         return real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(GossamerError, match=r"Cannot write .*No space left on device; .*make room"):
+    with pytest.raises(DiskError, match=r"Cannot write .*No space left on device; .*make room"):
         run_sweep(experiments, tmp_path / "runs")
     monkeypatch.undo()
     assert {StoredRun(tmp_path / "runs" / name).status for name in finished(tmp_path / "runs")} == {"done"}
@@ -363,22 +365,23 @@ def test_the_sentence_tells_all():
 @pytest.mark.parametrize(
     ("error", "stops"),
     [
-        (OSError(28, "No space left on device"), True),
-        (PermissionError(13, "Permission denied", "runs/x/run.json"), True),
+        (cannot_write(Path("runs/x/run.json"), OSError(28, "No space left on device")), True),
+        (cannot_write(Path("runs/x/run.json"), PermissionError(13, "Permission denied")), True),
+        (cannot_write(Path("runs/x/checkpoints/round-1.ckpt"), NotADirectoryError(20, "Not a directory")), False),
+        (DiskError("Cannot read data/labels.gz: Permission denied"), False),
         (PermissionError(13, "Permission denied", "data/labels.gz"), False),
-        (RuntimeError("PytorchStreamWriter failed writing file data/3"), True),
         (RuntimeError("it broke"), False),
     ],
 )
-def test_only_trouble_with_the_runs_own_disk_stops_the_sweep(error, stops):
-    wrapped = InputError("Cannot write")
-    wrapped.__cause__ = error
-    for raised in (error, wrapped) if isinstance(error, OSError) else (error,):
-        if stops:
-            with pytest.raises(StorageError):
-                stop_if_storage_is_exhausted(Path("runs"), raised, "a sentence")
-        else:
-            stop_if_storage_is_exhausted(Path("runs"), raised, "a sentence")
+def test_only_a_disk_that_takes_nothing_more_stops_the_sweep(tmp_path, monkeypatch, error, stops):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("gossamer.experiments.training.train", fail)
+    plan = WorkPlan(directory=tmp_path, experiments=[Experiment(**TINY)])
+    with pytest.raises(DiskError) if stops else nullcontext():
+        work(plan)
+    assert StoredRun(tmp_path / plan.experiments[0].id).status == ("unfinished" if stops else "failed")
 
 
 def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):
