@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, never half-written."""
+"""Files that are written atomically: a reader sees the old content or the new one, never a part."""
 
 import errno
 import json

@@ -15,14 +15,14 @@ def report(
     tables: Path | None = None,
     title: str = "",
 ) -> None:
-    """Compare stored runs in one HTML file that opens without a network. Unfinished runs are said so.
+    """Compare stored runs in one HTML file that works offline; unfinished runs are marked.
 
     Example: gossamer report runs/ -o report.html --figures paper/figures --tables paper/tables
 
     Parameters
     ----------
     runs
-        Directories of runs, or directories that hold them at any depth.
+        Directories of runs, or directories that contain them at any depth.
     out
         The HTML file.
     figures

@@ -37,7 +37,7 @@ def claim(directory: Path, name: str) -> Iterator[bool]:
         return
     except OSError as error:
         raise DiskError(
-            f"Cannot lock {path}: {error.strerror}; choose a writable directory on a file system with flock."
+            f"Cannot write {path}: {error.strerror}; choose a writable directory on a file system with flock."
         ) from error
     sweep = os.environ.get(SWEEP, "")
     process, _, theirs = path.read_text(errors="replace").partition(" ")

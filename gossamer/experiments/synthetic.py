@@ -54,9 +54,7 @@ class SyntheticConfig:
             raise InputError("zeta2 is empty, so there is nothing to run; give at least one value, such as 25.")
         for zeta2 in self.zeta2:
             if self.zeta2.count(zeta2) > 1:
-                raise InputError(
-                    f"zeta2 names {zeta2:g} more than once; every value is run for itself, so say it once."
-                )
+                raise InputError(f"zeta2 has {zeta2:g} more than once; give every value once.")
         if not 0 <= self.seed < 2**62:
             raise InputError(f"The seed must be a whole number from 0 to 2^62, but it is {self.seed}.")
 
@@ -87,7 +85,7 @@ class SyntheticResult:
     config: SyntheticConfig
     cells: list[SyntheticCell]
     notes: list[str]
-    """What was changed or left out so that a method could run, in sentences."""
+    """Notes: methods that ran on another graph, were left out, or diverged."""
 
     @property
     def by_method(self) -> dict[str, list[SyntheticCell]]:
@@ -135,7 +133,7 @@ def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: f
 
 
 def _divergence(cells: list[SyntheticCell]) -> list[str]:
-    """A sentence on the methods whose runs ended beyond all numbers."""
+    """A note on the methods that diverged."""
     lost = list(dict.fromkeys(c.title for c in cells if not math.isfinite(c.tail_mean)))
     return [f"Diverged at this step size: {', '.join(lost)}; use a smaller one."] if lost else []
 

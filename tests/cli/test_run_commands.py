@@ -112,7 +112,7 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
     assert "Own Sign" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_compare_trains_an_edited_method_anew_and_says_so(capsys, caplog, tmp_path):
+def test_compare_trains_an_edited_method_again_and_says_so(capsys, caplog, tmp_path):
     own = tmp_path / "own_edited.py"
     text = (
         "import gossamer as gs\n\n\nclass Own(gs.Method):\n"
@@ -213,7 +213,7 @@ def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
         (["compare", "--methods", "dsgd,relaysum"], "RelaySum needs a tree"),
         (["compare", "--method", "dsgd"], "compare takes several methods: write --methods"),
         (["run", "--seed", "99999999999999999999"], "seed must be at most 4,611,686,018,427,387,903"),
-        (["compare", "--lr", "0.1", "--lrs", "0.1,0.2"], "--lr and --lrs say the same thing twice"),
+        (["compare", "--lr", "0.1", "--lrs", "0.1,0.2"], "--lr and --lrs mean the same; give only one"),
         (["compare", "--seeds", "one"], "seeds must be whole numbers separated by commas, not 'one'"),
         (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
         (["compare", "--methods", ""], "method is an empty list"),
@@ -242,9 +242,9 @@ def test_parameters_after_a_comma_belong_to_the_method_before(capsys, tmp_path):
     code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
     assert code == 0
     assert "Momentum Tracking (beta=0.5, init=zero)" in out
-    assert "were there before" not in out
+    assert "were finished before" not in out
     code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
-    assert f"runs: {tmp_path / 'runs'} (3 of 3 were there before)" in out
+    assert f"runs: {tmp_path / 'runs'} (3 of 3 were finished before)" in out
 
 
 def test_epochs_take_the_place_of_the_rounds_of_a_file(capsys, tmp_path):

@@ -109,7 +109,7 @@ class TestStructure:
             ({"rounds": 0}, "rounds must be at least 1, but it is 0"),
             ({"draws": 0}, "draws must be at least 1"),
             ({"zeta2": ()}, "zeta2 is empty"),
-            ({"zeta2": (0.0, 25.0, 25.0)}, "zeta2 names 25 more than once"),
+            ({"zeta2": (0.0, 25.0, 25.0)}, "zeta2 has 25 more than once"),
             ({"seed": -1}, "seed must be a whole number"),
             ({"seed": 2**62}, "seed must be a whole number"),
         ],
