@@ -72,7 +72,7 @@ def finish(measurements: Iterable[Measurement], options: Namespace) -> int:
     measurements = list(measurements)
     if options.json:
         # Imported late: it imports torch, and startup.py measures that in other processes.
-        from gossamer.experiments.environment import environment
+        from gossamer.experiments.training import environment
 
         name = Path(sys.argv[0]).stem
         record = {

@@ -21,9 +21,8 @@ from gossamer._common.files import replacing, write_text
 from gossamer.experiments.grid import read_grid
 from gossamer.experiments.grid_filter import part_of
 from gossamer.experiments.paper import recipes
-from gossamer.experiments.paper.measurement import measure
-from gossamer.experiments.paper.plan import Plan, Planned, plan
-from gossamer.experiments.paper.recipes import Recipe, Scale
+from gossamer.experiments.paper.recipes import PaperPlan, PaperRecipe, PlannedRun, Scale, plan
+from gossamer.experiments.paper.verdict import measure
 from gossamer.experiments.store import StoredRun
 from gossamer.report import write_figures
 
@@ -62,7 +61,7 @@ class PaperItem:
             f"--seeds {_listed(seeds)} --runs results/runs"
         )
 
-    def plan(self) -> tuple[Recipe, Plan]:
+    def plan(self) -> tuple[PaperRecipe, PaperPlan]:
         """What it compares, and all that belongs to it."""
         grid = part_of(recipes.read(self.table, self.scale, lrs=self.lrs, seeds=self.seeds), self.only)
         return replace(recipes.about(self.table), panels=PANELS), plan(grid, self.scale, need_data=False)
@@ -80,11 +79,11 @@ class SweepItem:
         """One sweep."""
         return [f"gossamer sweep results/{self.name}/sweep.toml --out results/runs"]
 
-    def plan(self) -> tuple[Recipe, Plan]:
+    def plan(self) -> tuple[PaperRecipe, PaperPlan]:
         """What it compares, and all that belongs to it."""
         grid = read_grid(HERE / self.name / "sweep.toml")
-        recipe = Recipe(self.name, self.title, "", table=None, panels=PANELS, average="")
-        return recipe, Plan([Planned(e, e) for e in grid.experiments], [])
+        recipe = PaperRecipe(self.name, self.title, "", table=None, panels=PANELS, average="")
+        return recipe, PaperPlan([PlannedRun(e, e) for e in grid.experiments], [])
 
 
 CIFAR = {"dataset": ["cifar-10"], "k": ["10", "4"]}

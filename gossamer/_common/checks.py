@@ -1,4 +1,4 @@
-"""Checks of numbers that users hand in: one sentence per mistake."""
+"""Checks of numbers that users pass: one sentence per mistake."""
 
 import math
 import operator

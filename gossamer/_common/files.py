@@ -1,21 +1,22 @@
-"""Files that are either the old ones or the new ones, never half-written."""
+"""Files that are written atomically: a reader sees the old content or the new one, never a part."""
 
 import errno
-import math
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import Any
 
-from gossamer.errors import DiskError, GossamerError
+from gossamer.errors import DiskError
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there takes the place of `path` when the block ends well."""
+    """A temporary path beside `path`; what is written there replaces `path` when the block ends without an error."""
     temporary = path.parent / f".{path.name}.{token_hex(8)}.tmp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +32,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Make the directory of `path` and refuse a place where it cannot be written: before the work it is to hold."""
+    """Make the directory of `path` and refuse, before any work is done, a place where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -48,18 +49,21 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def cannot_write(path: Path, error: OSError) -> GossamerError:
-    """The sentence for a place where `path` cannot be written."""
+def cannot_write(path: Path, error: OSError) -> DiskError:
+    """The error for a `path` that cannot be written, with the errno of its cause."""
     reason = error.strerror or str(error)
     if path.parent.is_file():
         reason = f"{path.parent} is a file, not a directory"
-    return DiskError(f"Cannot write {path}: {reason}; choose another place or make room there.")
+    made = DiskError(f"Cannot write {path}: {reason}; choose another place or make room there.")
+    made.errno = error.errno
+    return made
 
 
-def without_infinities(value: Any) -> Any:
-    """The same nest of dicts and lists, with None for what is not a finite number: JSON has no word for it."""
-    if isinstance(value, dict):
-        return {k: without_infinities(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_infinities(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def to_json(value: Any, indent: int | None = None) -> str:
+    """JSON of plain values and dataclasses. What is not a finite number becomes null, because JSON has no such number.
+
+    >>> to_json({"loss": [0.5, float("nan")]})
+    '{"loss": [0.5, null]}'
+    """
+    finite = json.loads(json.dumps(value, default=asdict), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=indent)

@@ -1,11 +1,11 @@
-"""Figures in words: the same in tables, pages and on the terminal."""
+"""How numbers and settings are written, in tables, on pages and on the terminal."""
 
 import math
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
 NONE = "–"
-"""What stands where there is no figure."""
+"""Written where there is no figure."""
 
 
 def word(value: Any) -> str:
@@ -20,7 +20,7 @@ def word(value: Any) -> str:
 
 
 def said(value: Any, form: Callable[[Any], str] = str) -> str:
-    """A setting as a sentence says it, also where it is missing or empty.
+    """A setting in a sentence; "not set" if it is missing or empty.
 
     >>> said("ring"), said("ring", repr), said(0), said(None), said("")
     ('ring', "'ring'", '0', 'not set', 'not set')

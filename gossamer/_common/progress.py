@@ -9,7 +9,7 @@ Advance = Callable[..., None]
 
 @contextmanager
 def progress_bar(title: str, shown: bool | None = None) -> Iterator[Advance]:
-    """A bar that is moved by calling `advance(fraction, text="")`. `shown` defaults to whether there is a terminal."""
+    """A bar; call `advance(fraction, text="")` to move it. By default it is shown only on a terminal."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda fraction, text="": None
         return

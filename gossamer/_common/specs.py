@@ -1,7 +1,7 @@
 """Things by name, with parameters after a colon: "ring", "k-class:k=4", "momentum-tracking:beta=0.5,init=zero".
 
-The same words serve the command line, TOML files and stored runs. What parameters a thing has is read off the function
-or class that makes it, so nothing is listed twice.
+The command line, TOML files and stored runs use the same specs. The parameters are read from the signature of the
+function or class that the name stands for.
 """
 
 import inspect
@@ -23,7 +23,7 @@ def normalized(name: str) -> str:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The name and what stands after the colon.
+    """The name and the parameters after the colon.
 
     >>> split("k-class:k=4")
     ('k-class', 'k=4')

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 done in part (a run failed), 2 bad input, 130 interrupted.
+    """Run the command line and exit: 0 success, 1 some runs failed, 2 a `GossamerError`, 130 interrupted.
 
-    A run that diverged is done: that it does is what was found out.
+    A run that diverges is not a failure: divergence is a result.
     """
     from cyclopts import CycloptsError
 
@@ -40,7 +40,7 @@ def _sentence(error: "CycloptsError") -> str:
     from cyclopts import CoercionError, UnusedCliTokensError
 
     if isinstance(error, UnusedCliTokensError):
-        return f"Do not know what to do with {' '.join(error.unused_tokens or [])!r}; options begin with --."
+        return f"Unexpected argument {' '.join(error.unused_tokens or [])!r}; options begin with --."
     if isinstance(error, CoercionError) and error.token and error.target_type in (int, float):
         wanted = "a whole number" if error.target_type is int else "a number"
         name = error.token.keyword or (error.argument.name if error.argument else "The argument")

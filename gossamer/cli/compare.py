@@ -4,8 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import GivenToAll, Load, SharedSettings, numbers, specs
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import GivenToAll, Load, SharedSettings, Whole, numbers, specs
 from gossamer.errors import InputError
 
 PAPER_METHODS = "dsgd,dsgdm,gradient-tracking,qg-dsgdm,decentlam,momentum-tracking"
@@ -24,51 +23,48 @@ def compare(
     load: Load = (),
     json: bool = False,
 ) -> None:
-    """Compare methods on the same data, graph and seeds; ends with the ranking and a report.
+    """Compare methods on the same data, graph and seeds; prints a ranking and writes a report.
 
-    A comparison that was stopped goes on where it stopped, and a method of your own that you have edited is trained
-    anew. Methods that need another graph than the others are refused with the remedy; `gossamer sweep` can give each
-    its own.
+    A comparison that was stopped continues, and your own methods are trained again if you have edited them. All methods
+    must be able to use the graph; with `gossamer sweep` each can have its own.
 
     Example: gossamer compare --methods dsgdm,momentum-tracking --partition k-class:k=2 --lr 0.1 --seeds 0,1,2
 
     Parameters
     ----------
     file
-        TOML file with any of the settings below; options given here win over it.
+        TOML file with any of the settings below; options on the command line override it.
     methods
-        Methods separated by commas. One with parameters: momentum-tracking:beta=0.5,init=zero.
+        Methods separated by commas, with parameters as in momentum-tracking:beta=0.5,init=zero.
     seeds
-        Seeds separated by commas, such as 0,1,2; the table shows mean ± standard deviation over them.
+        Seeds separated by commas, such as 0,1,2; the table shows the mean ± standard deviation over them.
     lrs
         Step sizes separated by commas; every method gets the one with the best validation accuracy.
     out
         Directory of the runs and of report.html.
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     workers
-        Threads that share the nodes; one per core by default. The result does not depend on it.
+        Threads that share the nodes; one per core by default. The result is the same for any number.
     load
-        Python file that defines methods of your own; may be repeated.
+        Python file that defines your own methods; may be repeated.
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.live import live_table
-    from gossamer.cli.output import print_json
-    from gossamer.cli.ranking import print_ranking
-    from gossamer.cli.sweep_progress import finished_lines
+    from gossamer.cli.output import print_json, print_ranking
+    from gossamer.cli.progress import finished_lines, live_table
     from gossamer.experiments.grid import Grid, read_grid
-    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import ranked, select
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
+    from gossamer.experiments.user_files import load_python
     from gossamer.report import check_report, write_report
 
     if "method" in settings.given:
         raise InputError("compare takes several methods: write --methods, with commas, instead of --method.")
     for one, several in (("seed", seeds), ("lr", lrs)):
         if several and one in settings.given:
-            raise InputError(f"--{one} and --{one}s say the same thing twice; give one of them.")
+            raise InputError(f"--{one} and --{one}s mean the same; give only one of them.")
     load_python(load)
     axes = {**settings.flags, "method": specs(methods)}
     if seeds:
@@ -99,7 +95,7 @@ def compare(
     else:
         print_ranking(cells)
         if outcome.skipped:
-            print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were there before)")
+            print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
         print(f"report: {page}")
     if outcome.failed:
         raise SystemExit(1)

@@ -1,20 +1,20 @@
-"""`gossamer data`: what datasets there are, and where."""
+"""`gossamer data`: list, download and verify datasets."""
 
 from pathlib import Path
 
 from cyclopts import App
 
-data = App(name="data", help="List, download and check datasets. Example: gossamer data get fashion-mnist")
+data = App(name="data", help="List, download and verify datasets. Example: gossamer data get fashion-mnist")
 
 
 @data.command(name="list")
 def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
-    """Every known dataset and where it was found.
+    """List the datasets and where they were found.
 
     Parameters
     ----------
     data_dir
-        Directory to look in first, before GOSSAMER_DATA, the cache and the system's datasets.
+        Directory to search first, before GOSSAMER_DATA, the cache and the system's datasets.
     json
         Print JSON instead of a table.
     """
@@ -30,7 +30,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
         [
             r.name,
             r.title,
-            str(r.folder) if r.folder else f"not here; gossamer data get {r.name} ({size(r.download_size)})",
+            str(r.folder) if r.folder else f"missing; gossamer data get {r.name} ({size(r.download_size)})",
         ]
         for r in rows
     ]
@@ -39,7 +39,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
 
 @data.command
 def get(name: str, *, data_dir: Path | None = None) -> None:
-    """Download a dataset from its official address, check it, and say where it is. A stopped download continues.
+    """Download a dataset from its official address and verify it; a stopped download continues.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def verify(name: str, *, data_dir: Path | None = None) -> None:
     name
         The dataset.
     data_dir
-        Directory to look in first.
+        Directory to search first.
     """
     from gossamer.data import verify as check
 

@@ -1,4 +1,4 @@
-"""`gossamer doctor`: is everything here, and does it compute what it should?"""
+"""`gossamer doctor`: what is installed, and whether every method computes what it should."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ EXTRAS = {
 
 
 def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
-    """Versions, threads, devices, data found, and a check of every method against the reference implementation.
+    """Show versions, devices and datasets, and check every method against the reference implementation.
 
     Exits with code 1 if a method fails its check.
 
@@ -26,7 +26,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
     Parameters
     ----------
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     json
         Print JSON instead of tables.
     """
@@ -36,7 +36,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
 
     from gossamer.cli.output import print_json, print_table
     from gossamer.data import status
-    from gossamer.experiments.environment import environment
+    from gossamer.experiments.training import environment
     from gossamer.testing.self_check import self_check
 
     facts = environment()
@@ -58,7 +58,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
         print_table(["", ""], [[k, str(v)] for k, v in {**facts, "devices": ", ".join(devices)}.items()], figures=False)
         missing = [f"pip install 'gossamer[{extra}]' ({', '.join(m)})" for extra, m in extras.items() if m]
         print(f"optional parts missing: {'; '.join(missing) or 'none'}\n")
-        where = [[d.name, str(d.folder) if d.folder else f"not here: gossamer data get {d.name}"] for d in data]
+        where = [[d.name, str(d.folder) if d.folder else f"missing: gossamer data get {d.name}"] for d in data]
         print_table(["dataset", "where"], where, figures=False)
         print()
         rows = [[c.method, c.topology, f"{c.gap:.0e}", "ok" if c.passed else "WRONG"] for c in checks]

@@ -18,11 +18,11 @@ def export(
     Parameters
     ----------
     places
-        Directories that hold runs, at any depth; runs/ by default.
+        Directories that contain runs, at any depth; runs/ by default.
     output
-        The file; its name ends in .csv or .parquet.
+        The file, whose name ends in .csv or .parquet.
     curves
-        One line per evaluation of every run instead.
+        Write one line per evaluation instead of one per run.
     """
     from gossamer._common.files import check_writable
     from gossamer.experiments.export import check_format, curve_rows, run_rows, write_table

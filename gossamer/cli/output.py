@@ -1,49 +1,51 @@
 """What commands print."""
 
-import json
 import sys
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gossamer._common.formatting import NONE, percent
+from gossamer._common.files import to_json
+from gossamer._common.formatting import NONE, mean_std, percent, word
 
 if TYPE_CHECKING:
+    from gossamer.experiments.selection import Cell
     from gossamer.experiments.store import StoredRun
+
+ONLY_ONE = "every method was run with one step size only; another may suit it better (--lrs, or a list in the file)."
 
 
 def print_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", figures: bool = True, text: int = 1
 ) -> None:
-    """A table whose first `text` columns are text and whose others are figures, or text too."""
+    """A table. The first `text` columns are left-aligned, and so are all others unless they hold figures."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for k, title in enumerate(head):
-        # As Text: a name such as "Sign [ours]" is no markup.
+        # As Text: a name such as "Sign [ours]" is not markup.
         table.add_column(Text(title), justify="left" if k < text or not figures else "right", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
     if not sys.stdout.isatty():
-        # Other programs read this: nothing is cut off.
+        # Other programs read this: nothing is truncated.
         console.width = max(120, Console(width=1_000_000).measure(table).maximum)
     console.print(table)
     if caption:
-        # Not as the table's own caption, which is broken to the table's width and filled with blanks.
+        # Not as the table's own caption, which is wrapped to the table's width and padded.
         console.print(caption, style="table.caption", markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:
     """JSON for other programs."""
-    from gossamer._common.files import without_infinities
-
-    print(json.dumps(without_infinities(value), indent=1))
+    print(to_json(value, indent=1))
 
 
 def print_run(run: "StoredRun", as_json: bool = False) -> None:
-    """What a run was, how it ended and its last figures."""
+    """The settings of a run, how it ended, and its last figures."""
     if as_json:
         about = {key: run.about.get(key) for key in ("id", "label", "network", "experiment")}
         outcome = run.outcome or {"status": run.status}
@@ -75,7 +77,7 @@ _PERCENTAGES = {
 
 
 def _print_figures(head: list[str], figures: list[str]) -> None:
-    """One row of figures: on a terminal that is too narrow with heads of several lines, or else a line for each."""
+    """One row of figures; on a narrow terminal with headers of several lines, or with a line for each figure."""
     broken = [title.replace(" ", "\n") for title in head]
     if not sys.stdout.isatty() or _width(head, figures) <= Console().width:
         print_table(head, [figures])
@@ -87,7 +89,7 @@ def _print_figures(head: list[str], figures: list[str]) -> None:
 
 
 def _width(head: list[str], figures: list[str]) -> int:
-    """The columns of the terminal that `print_table` needs, with two blanks between its own."""
+    """The width that `print_table` needs, with two blanks between columns."""
     columns = [max(map(len, [*title.split("\n"), figure])) for title, figure in zip(head, figures, strict=True)]
     return sum(columns) + 2 * (len(columns) - 1)
 
@@ -95,3 +97,63 @@ def _width(head: list[str], figures: list[str]) -> int:
 def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
     distance = row.get("consensus_distance")
     return [str(row["round"]), *percentages, NONE if distance is None else f"{distance:.2g}"]
+
+
+def print_ranking(cells: "list[Cell]") -> None:
+    """One line per cell: its accuracy with the best step size, mean ± standard deviation over seeds.
+
+    Methods are ranked among cells that agree in the axes of the grid. A setting that only depends on the method (the
+    graph that an override gives it, say) is a column but not an axis.
+    """
+    from gossamer.experiments.selection import ONE_STEP_SIZE, ranked, seeds_note
+
+    varying = [k for k in differing([c.experiment.to_dict() for c in cells]) if k not in ("method", "lr", "seed")]
+    axes = [key for key in varying if any(len(values) > 1 for values in _by_method(cells, key).values())]
+    own = [key for key in varying if key not in axes]
+    panels: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        panels.setdefault(_words(cell, axes), []).append(cell)
+    rows = [
+        [*panel, cell.label, *_words(cell, own), *_accuracies(cell), word(cell.lr), str(cell.seeds)]
+        for panel, members in panels.items()
+        for cell in ranked(members)
+    ]
+    head = [*axes, "method", *own, "accuracy", "worst node", "averaged model", "step size", "seeds"]
+    only_one = all(len(c.candidates) == 1 for c in cells)
+    caption = "test accuracy: mean over nodes of each node's own model"
+    if not only_one:
+        caption += "; step size: the best on validation data"
+    print_table(head, rows, caption=caption, text=len(varying) + 1)
+    notes = [warning for cell in cells for warning in cell.warnings]
+    if only_one and any(cell.candidates[0].tried for cell in cells):
+        notes = [*(note for note in notes if ONE_STEP_SIZE not in note), ONLY_ONE]
+    for panel, members in panels.items():
+        if note := seeds_note(members):
+            notes.append(": ".join(filter(None, [", ".join(panel), note])))
+    for note in dict.fromkeys(notes):
+        print(f"note: {note}")
+
+
+def differing(experiments: list[dict[str, Any]]) -> list[str]:
+    """The keys in which experiments differ."""
+    return [key for key in experiments[0] if len({e[key] for e in experiments}) > 1] if experiments else []
+
+
+def _by_method(cells: "list[Cell]", key: str) -> dict[str, set[Any]]:
+    found: dict[str, set[Any]] = {}
+    for cell in cells:
+        found.setdefault(cell.label, set()).add(getattr(cell.experiment, key))
+    return found
+
+
+def _words(cell: "Cell", keys: list[str]) -> tuple[str, ...]:
+    return tuple(word(getattr(cell.experiment, key)) for key in keys)
+
+
+def _accuracies(cell: "Cell") -> list[str]:
+    """Accuracy, the worst node's, and that of the averaged model."""
+    if cell.mean is None:
+        return [cell.missing, NONE, NONE]
+    last = [run.rows[-1] for run in cell.runs]
+    worst, averaged = min(r["accuracy_min"] for r in last), fmean(r["averaged_accuracy"] for r in last)
+    return [f"{mean_std(cell.mean, cell.std, scale=100)} %", f"{percent(worst)} %", f"{percent(averaged)} %"]

@@ -1,4 +1,4 @@
-"""`gossamer paper`: the paper's tables and figures, measured here."""
+"""`gossamer paper`: reproduce the paper's tables and figures."""
 
 import contextlib
 import os
@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 
-from gossamer.cli.flags import Only
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Only, Whole
 from gossamer.errors import InputError
 
 if TYPE_CHECKING:
-    from gossamer.experiments.paper.plan import Plan
-    from gossamer.experiments.paper.recipes import Recipe, Scale
-    from gossamer.experiments.paper.verdict import Panel, Verdict
+    from gossamer.experiments.paper.recipes import PaperPlan, PaperRecipe, Scale
+    from gossamer.experiments.paper.verdict import PaperPanel, Verdict
 
 paper = App(name="paper", help="Reproduce the paper's tables and figures. Example: gossamer paper table2 --scale smoke")
 
 
 @paper.command(name="list")
 def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
-    """Every table and figure: what it is, how many runs it takes at each scale, whether its data is here.
+    """List the tables and figures: title, number of runs at each scale, and whether the data is on this machine.
 
     Parameters
     ----------
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     json
         Print JSON instead of a table.
     """
@@ -58,7 +56,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
         state = "here" if not e["missing"] else "missing" if e["missing"] == e["datasets"] else "in part"
         rows.append([e["item"], e["title"].partition(": ")[2], *map(str, e["runs"].values()), state])
     print_table(["item", "title", *recipes.SCALES, "data"], rows, figures=False)
-    print("Runs at each scale. gossamer paper show ITEM prints the recipe, gossamer paper ITEM carries it out.")
+    print("Runs at each scale. gossamer paper show ITEM prints the recipe, gossamer paper ITEM runs it.")
 
 
 @paper.command
@@ -68,7 +66,7 @@ def show(item: str) -> None:
     Parameters
     ----------
     item
-        A table or figure, such as table2; gossamer paper list names all.
+        A table or figure, such as table2; gossamer paper list shows all.
     """
     from gossamer.experiments.paper import recipes
 
@@ -91,37 +89,37 @@ def reproduce(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Carry out a table or figure of the paper and set what was measured beside what the paper printed.
+    """Run the experiments of a table or figure and compare the measured accuracies with the published ones.
 
-    What was stopped goes on where it stopped, and nothing is made twice.
+    If it was stopped, it continues when it is started again; finished runs are kept.
 
     Example: gossamer paper table2 --scale quick --only dataset=fashion-mnist k=4 --seeds 0,1,2
 
     Parameters
     ----------
     item
-        A table or figure, such as table2; gossamer paper list names all.
+        A table or figure, such as table2; gossamer paper list shows all.
     scale
         full: the paper's setting; quick: few epochs, one step size, one seed; smoke: a few rounds on few nodes, with
-        small stand-ins for missing data and for deep models. Without it: full for synthetic, quick for the rest.
+        small stand-ins for missing data and for deep models. By default full for synthetic, quick for the rest.
     only
-        Only a part: any keys of an experiment, k or alpha, such as dataset=cifar-10 k=4,10; several values by commas.
+        Run only a part: key=value conditions on the settings, k or alpha, such as dataset=cifar-10 k=4,10.
     lrs
-        Step sizes in place of the recipe's, separated by commas; every method gets its best by validation accuracy.
+        Step sizes separated by commas, instead of the recipe's; every method gets its best by validation accuracy.
     seeds
-        Seeds in place of the recipe's, separated by commas.
+        Seeds separated by commas, instead of the recipe's.
     out
         Directory of report.html and measured.json; by default out/paper/ITEM.
     runs
-        Directory of the runs; by default runs in OUT. Items that share it share their runs, as Figure 1 does Table 2's.
+        Directory of the runs; by default OUT/runs. Items with the same directory share runs: Figure 1 uses Table 2's.
     jobs
-        Runs at the same time.
+        Number of runs at the same time.
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     existing
-        Make no runs: report on those that are there.
+        Make no runs; report on those that exist.
     dry_run
-        Only say which runs there are and which are left to make.
+        List the runs and their status, and do nothing.
     json
         Print JSON instead of tables.
     """
@@ -148,27 +146,27 @@ def reproduce(
 
 def _plan(
     item: str, scale: "Scale", only: Sequence[str], lrs: str, seeds: str, data_dir: Path | None, need_data: bool
-) -> "Plan":
-    from gossamer.cli.flags import numbers
+) -> "PaperPlan":
+    from gossamer.cli.options import numbers
     from gossamer.experiments.grid_filter import part_of, wanted
-    from gossamer.experiments.paper import plan, recipes
+    from gossamer.experiments.paper import recipes
 
     grid = recipes.read(item, scale, lrs=numbers("lrs", lrs, float), seeds=numbers("seeds", seeds, int))
-    return plan.plan(part_of(grid, wanted(only)), scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
+    return recipes.plan(part_of(grid, wanted(only)), scale, data_dir, need_data=need_data, keep_lr=bool(lrs))
 
 
-def _announce(recipe: "Recipe", scale: str, plan: "Plan", runs: Path) -> None:
-    """On standard error, so that standard output is the result alone."""
+def _announce(recipe: "PaperRecipe", scale: str, plan: "PaperPlan", runs: Path) -> None:
+    """On standard error: standard output holds only the result."""
     count = len(plan.experiments)
     print(f"{recipe.title}. Scale {scale}: {count} run{'s' if count != 1 else ''} in {runs}", file=sys.stderr)
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
-    """Make the runs that are left; how many failed."""
+def _make(plan: "PaperPlan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
+    """Make the missing runs; returns how many failed."""
     from gossamer._common.files import check_writable
-    from gossamer.cli.sweep_progress import sweep_progress
+    from gossamer.cli.progress import sweep_progress
     from gossamer.experiments.sweep import run_sweep
     from gossamer.report import check_report
 
@@ -180,12 +178,12 @@ def _make(plan: "Plan", out: Path, runs: Path, jobs: int, data_dir: Path | None,
     return outcome.failed
 
 
-def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: Path, as_json: bool) -> None:
+def _conclude(recipe: "PaperRecipe", scale: "Scale", plan: "PaperPlan", out: Path, runs: Path, as_json: bool) -> None:
     """Measure, write report and measured.json, print."""
     from gossamer.cli.output import print_json
-    from gossamer.experiments.environment import environment
-    from gossamer.experiments.paper.measurement import measure
+    from gossamer.experiments.paper.verdict import measure
     from gossamer.experiments.store import runs_of, write_json
+    from gossamer.experiments.training import environment
     from gossamer.report import write_figures, write_report
 
     stored = runs_of(plan.experiments, runs)
@@ -194,7 +192,7 @@ def _conclude(recipe: "Recipe", scale: "Scale", plan: "Plan", out: Path, runs: P
         raise InputError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
     found = measure(recipe, plan, stored)
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
-    # The command that makes these runs: --existing would make none.
+    # The command that makes these runs, so without --existing.
     command = shlex.join(["gossamer", *(word for word in sys.argv[1:] if word != "--existing")])
     page = out / "report.html"
     report = write_report(stored, page, title=title, command=command, verdict=found.verdict, notes=plan.notes)
@@ -221,7 +219,7 @@ def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
     print(verdict.sentence)
 
 
-def _print_panel(panel: "Panel") -> None:
+def _print_panel(panel: "PaperPanel") -> None:
     from gossamer.cli.output import print_table
     from gossamer.report.tables import beside_paper
 
@@ -231,7 +229,7 @@ def _print_panel(panel: "Panel") -> None:
     print(f"{panel.sentence}\n")
 
 
-def _print_plan(plan: "Plan", runs: Path, as_json: bool) -> None:
+def _print_plan(plan: "PaperPlan", runs: Path, as_json: bool) -> None:
     from gossamer.cli.output import print_json, print_table
     from gossamer.experiments.store import StoredRun
 
@@ -272,10 +270,8 @@ def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
 
 
 def _refuse(options: dict[str, Any]) -> None:
-
     given = [name for name, value in options.items() if value]
     if given:
         raise InputError(
-            f"The synthetic experiment trains nothing, so {given[0]} means nothing to it; gossamer synthetic has "
-            "options for everything that it can vary."
+            f"The synthetic experiment trains nothing, so it has no {given[0]}; use the options of gossamer synthetic."
         )

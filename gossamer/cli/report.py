@@ -22,7 +22,7 @@ def report(
     Parameters
     ----------
     runs
-        Directories of runs, or directories that hold them at any depth.
+        Directories of runs, or directories that contain them at any depth.
     out
         The HTML file.
     figures

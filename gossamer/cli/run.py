@@ -4,8 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import Given, Load, Settings, words
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Given, Load, Settings, Whole, words
 
 
 def run(
@@ -20,42 +19,42 @@ def run(
     load: Load = (),
     json: bool = False,
 ) -> None:
-    """Train one model across the nodes. A run that was stopped goes on where it stopped.
+    """Train one model across the nodes; a run that was stopped continues from its checkpoint.
 
-    One whose method or graph came from a file that you have edited since is made again.
-
-    Simulates all nodes on this machine. Under torchrun it runs on real processes, one node each:
+    Simulates all nodes on this machine. Under torchrun every node is a process:
     torchrun --nproc-per-node 8 -m gossamer run experiment.toml
+
+    If the method or the graph comes from a file that you have edited since, the run starts again.
 
     Example: gossamer run experiment.toml --method dsgdm --lr 0.05
 
     Parameters
     ----------
     file
-        TOML file with any of the settings below; options given here win over it.
+        TOML file with any of the settings below; options on the command line override it.
     out
-        Directory of the run; by default runs/ and a name made of the settings.
+        Directory of the run; by default runs/ID, where ID is a hash of the settings.
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     workers
-        Threads that share the nodes; one per core by default. The result does not depend on it.
+        Threads that share the nodes; one per core by default. The result is the same for any number.
     device
         cpu, cuda or mps.
     logger
-        Also log to tensorboard, wandb or both (separated by a comma).
+        Also log to tensorboard, wandb or wandb-offline (separated by commas).
     load
-        Python file that defines methods of your own; may be repeated.
+        Python file that defines your own methods; may be repeated.
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.evaluation_lines import evaluation_lines
     from gossamer.cli.output import print_run
+    from gossamer.cli.progress import evaluation_lines
     from gossamer.experiments.experiment import Experiment
     from gossamer.experiments.grid import read_experiment
     from gossamer.experiments.locks import alone
     from gossamer.experiments.loggers import check_loggers, logging_to
-    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.training import Execution, train
+    from gossamer.experiments.user_files import load_python
 
     load_python(load)
     experiment = read_experiment(file, **settings.flags) if file else Experiment(**settings.flags)

@@ -1,4 +1,4 @@
-"""`gossamer show`: a graph, a partition, a method or a run, in words and in a drawing."""
+"""`gossamer show`: a graph, a partition, a method or a run, as text and as a drawing."""
 
 import inspect
 from pathlib import Path
@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from gossamer.cli.flags import Load
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Load, Whole
 from gossamer.errors import GossamerError, InputError
 
 if TYPE_CHECKING:
     from gossamer.methods import Method
 
-show = App(name="show", help="Look at a graph, a partition, a method or a run. Example: gossamer show topology ring")
+show = App(name="show", help="Show a graph, a partition, a method or a run. Example: gossamer show topology ring")
 
 
 @show.command
@@ -26,7 +25,7 @@ def topology(
     plot: Path | None = None,
     json: bool = False,
 ) -> None:
-    """A graph: its size, how fast it mixes, and which methods can use it.
+    """Show a graph: its size, how fast it mixes, and which methods can use it.
 
     Example: gossamer show topology random-regular:degree=4 --nodes 16 --plot graph.png
 
@@ -41,7 +40,7 @@ def topology(
     seed
         Seed of random graphs.
     plot
-        File for a drawing: .png, .svg or .pdf.
+        File for a drawing (.png, .svg or .pdf).
     json
         Print JSON instead of a table.
     """
@@ -92,7 +91,7 @@ def partition(
     plot: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Who holds how many samples of which class, and how different the nodes are.
+    """Show a partition: the samples of each class on each node, and how different the nodes are.
 
     Example: gossamer show partition dirichlet:alpha=0.1 --dataset fashion-mnist --plot partition.png
 
@@ -107,9 +106,9 @@ def partition(
     seed
         Seed of the draw.
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     plot
-        File for stacked bars: .png, .svg or .pdf.
+        File for a bar chart (.png, .svg or .pdf).
     json
         Print JSON instead of a table.
     """
@@ -133,7 +132,7 @@ def partition(
 
 @show.command
 def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
-    """A method: its formula, what it needs, costs and promises. Without a name: all of them.
+    """Show a method: its formula, needs, cost and guarantees; without a name, list all methods.
 
     Example: gossamer show method momentum-tracking
 
@@ -142,13 +141,13 @@ def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
     name
         The method.
     load
-        Python file that defines methods of your own; may be repeated.
+        Python file that defines your own methods; may be repeated.
     json
         Print JSON instead of text.
     """
     from gossamer import methods
     from gossamer.cli.output import print_json, print_table
-    from gossamer.experiments.own_methods import load_python, loaded_names
+    from gossamer.experiments.user_files import load_python, loaded_names
 
     load_python(load)
     chosen = [methods.find(n) for n in ([name] if name else [*methods.BUILT_IN, *loaded_names(load)])]
@@ -176,9 +175,9 @@ def _promises(method: "type[Method]") -> list[str]:
 
 
 def _in_words(method: "type[Method]") -> str:
-    """The docstring without its paragraphs of examples, which are for readers of the code."""
+    """The docstring without its examples."""
     text = inspect.cleandoc(method.__doc__ or "")
-    if text.startswith(f"{method.__name__}("):  # what dataclass writes where there is none
+    if text.startswith(f"{method.__name__}("):  # what dataclass writes if there is none
         return ""
     paragraphs = text.split("\n\n")
     return "\n\n".join(p for p in paragraphs if not p.lstrip().startswith(">>>"))
@@ -186,7 +185,7 @@ def _in_words(method: "type[Method]") -> str:
 
 @show.command
 def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> None:
-    """A run: what it was, how it ended, its last figures.
+    """Show a run: its settings, how it ended, and its last figures.
 
     Example: gossamer show run runs/3ab16528be66933b --plot curve.png
 
@@ -195,9 +194,9 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
     directory
         The directory of the run.
     plot
-        File for its learning curve: .png, .svg or .pdf.
+        File for its learning curve (.png, .svg or .pdf).
     json
-        Print JSON: everything, the figures of all evaluations included.
+        Print everything as JSON, including the figures of all evaluations.
     """
     from gossamer.cli.output import print_run
     from gossamer.experiments.store import StoredRun

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gossamer.cli.flags import Load, Only, words
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Load, Only, Whole, words
 
 if TYPE_CHECKING:
     from gossamer.experiments.grid import Grid
@@ -31,11 +30,11 @@ def sweep(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Make every experiment of a grid. What is finished is not made again; start a stopped sweep again to go on.
+    """Run every experiment of a grid; a sweep that was stopped continues when it is started again.
 
-    The file holds the settings of `gossamer run`; a list of values is an axis of the grid. Ends with the ranking: every
-    method with its best step size, chosen by validation accuracy. Only runs whose method or graph came from a file that
-    you have edited since are made again.
+    The file holds the settings of `gossamer run`; a list of values is an axis of the grid. Prints a ranking: every
+    method with its best step size, chosen by validation accuracy. Finished runs are kept, unless the method or the
+    graph comes from a file that you have edited since.
 
     Example: gossamer sweep grid.toml --jobs 2 --only method=dsgdm seed=0,1
 
@@ -44,43 +43,43 @@ def sweep(
     file
         TOML file: method = ["dsgdm", "momentum-tracking"], lr = [0.1, 0.01], seed = [0, 1, 2], [[override]] tables.
     out
-        Directory of the runs; by default runs/ and the name of the grid. Two sweeps may share one.
+        Directory of the runs; by default runs/NAME, the name of the grid or of the file. Two sweeps may share one.
     jobs
-        Runs at the same time; the cores are shared evenly.
+        Number of runs at the same time; the cores are divided evenly.
     launcher
-        Where: processes of this machine, or submitit: local, or slurm for a cluster.
+        Where to run: processes on this machine, or jobs of submitit (local, or slurm for a cluster).
     logger
         Also log to tensorboard, wandb or wandb-offline (separated by commas).
     data_dir
-        Directory to look for datasets in first.
+        Directory in which to look for datasets first.
     device
         cpu, cuda or mps.
     only
-        Only a part: any keys of an experiment, k or alpha, such as method=dsgdm seed=0,1; several values by commas.
+        Run only a part: key=value conditions on the settings, k or alpha, such as method=dsgdm seed=0,1.
     load
-        Python file that defines methods of your own; may be repeated.
+        Python file that defines your own methods; may be repeated.
     slurm_partition
-        SLURM: the partition. This and the others may also stand in a table [slurm] of the file.
+        SLURM: the partition. These options can also be set in a table [slurm] of the file.
     slurm_time
-        SLURM: minutes until a job is ended; the sweep goes on when started again.
+        SLURM: time limit of each job in minutes; start the sweep again to continue.
     slurm_cpus_per_task
         SLURM: cores of each job.
     slurm_mem_gb
-        SLURM: memory of each job.
+        SLURM: memory of each job in GB.
     slurm_account
         SLURM: the account.
     dry_run
-        Say what would be done, and do nothing.
+        List the runs and their status, and do nothing.
     json
         Print JSON instead of a table.
     """
-    from gossamer.cli.sweep_progress import sweep_progress
+    from gossamer.cli.progress import sweep_progress
     from gossamer.experiments.grid import read_grid
     from gossamer.experiments.grid_filter import part_of, wanted
-    from gossamer.experiments.own_methods import load_python
     from gossamer.experiments.selection import select
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
+    from gossamer.experiments.user_files import load_python
 
     load_python(load)
     grid = part_of(read_grid(file), wanted(only))
@@ -117,8 +116,7 @@ def sweep(
 
 def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
     from gossamer._common.formatting import word
-    from gossamer.cli.output import print_json, print_table
-    from gossamer.cli.ranking import differing
+    from gossamer.cli.output import differing, print_json, print_table
     from gossamer.experiments.store import StoredRun
 
     states = [StoredRun(directory / e.id).status_in_plan for e in grid.experiments]
@@ -139,8 +137,7 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
 def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json: bool) -> None:
     import dataclasses
 
-    from gossamer.cli.output import print_json
-    from gossamer.cli.ranking import print_ranking
+    from gossamer.cli.output import print_json, print_ranking
 
     if as_json:
         values = {**dataclasses.asdict(outcome), "directory": str(directory)}

@@ -4,8 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer.cli.flags import numbers, specs
-from gossamer.cli.whole import Whole
+from gossamer.cli.options import Whole, numbers, specs
 
 
 def synthetic(
@@ -27,7 +26,7 @@ def synthetic(
 ) -> None:
     """Reproduce the paper's synthetic figures: how far heterogeneity keeps each method from the optimum.
 
-    Prints the mean of |grad f(xbar)|^2 over the last quarter of the rounds; writes both figures (PNG, SVG) and a page.
+    Prints the mean of |grad f(xbar)|^2 over the last quarter of the rounds; writes figures (PNG, SVG) and a report.
 
     Example: gossamer synthetic --methods dsgdm,momentum-tracking --zeta2 0,50 --json results.json
 
@@ -54,7 +53,7 @@ def synthetic(
     seed
         Seed of the b_i, of the noise and of random graphs.
     methods
-        Methods separated by commas. Without it all are run, those that need another graph on one that fits them.
+        Methods separated by commas; by default all, and those that cannot use the graph run on one that they can.
     draws
         Independent draws of the b_i to average over.
     out
@@ -84,7 +83,7 @@ def synthetic(
         draws=draws,
     )
     check_report(out, json)
-    # Vectors are small here: more threads would only wait for each other, and one thread fixes the bits.
+    # The vectors are small, so more threads would be slower; and with one thread the bits are reproducible.
     torch.set_num_threads(1)
     with progress_bar("synthetic") as advance:
         result = run_synthetic(config, on_progress=advance)

@@ -1,6 +1,5 @@
 """What is measured in a run: the figures of one evaluation, how they are computed, and their history."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,9 +64,9 @@ class History:
 
     def to_jsonl(self, path: Path | str) -> None:
         """Write one JSON object per line. Numbers that are not finite become null, because JSON has none."""
-        from gossamer._common.files import without_infinities, write_text
+        from gossamer._common.files import to_json, write_text
 
-        write_text(Path(path), "".join(json.dumps(without_infinities(row)) + "\n" for row in self.rows))
+        write_text(Path(path), "".join(to_json(row) + "\n" for row in self.rows))
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row per evaluation (pip install 'gossamer[data]')."""

@@ -1,10 +1,11 @@
-"""One training, described by plain words and numbers: what a TOML file, the command line and a stored run all hold."""
+"""One training, described by plain words and numbers, as in TOML files, on the command line and in stored runs."""
 
 import dataclasses
 import hashlib
 import inspect
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from gossamer.errors import GossamerError, InputError, unknown
 
 
 class MisfitError(GossamerError):
-    """The method cannot use the graph: each is all right, but not with the other."""
+    """The method cannot use the graph: each is valid, but not with the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +55,15 @@ class Experiment:
     weight_decay: float = 0.001
     """L2 added to the gradient."""
     clip: float = 0.0
-    """The largest length of a node's gradient, if above 0."""
+    """The largest norm of a node's gradient, if above 0."""
     augment: str = "usual"
     """usual (the dataset's customary crop and flip), erasing (that and random erasing) or none."""
     node_weight: str = "equal"
     """equal, or size: a node's loss counts in proportion to its samples."""
     evaluations: int = 10
-    """How often the test set is evaluated in the course of the run, the start not counted."""
+    """How often the test set is evaluated during the run, not counting the start."""
     seed: int = 0
-    """Draws the partition, the model's start, the batches and random graphs."""
+    """Draws the partition, the initial model, the batches and random graphs."""
 
     @staticmethod
     @cache
@@ -72,8 +73,15 @@ class Experiment:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "") -> "Experiment":
-        """An experiment from the values of a TOML file or a stored run; `source` is named in complaints."""
-        return cls(**{key: checked_value(key, value, source) for key, value in values.items()})
+        """An experiment from the values of a TOML file or a stored run; errors name `source`."""
+        where, keys = f"{source}: " if source else "", cls.keys()
+        for key in values:
+            if key not in keys:
+                raise InputError(f"{where}{unknown('key', key, keys)}")
+        try:
+            return cls(**values)
+        except InputError as error:
+            raise InputError(f"{where}{error}") from None
 
     def __post_init__(self) -> None:
         for key in self.keys():
@@ -99,7 +107,7 @@ class Experiment:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All fields, with the model that is meant where none is named."""
+        """All fields, with the default model where none is named."""
         return {**self.to_dict(), "model": self.model_name}
 
     def check(self) -> None:
@@ -123,8 +131,25 @@ class Experiment:
 
     @property
     def model_name(self) -> str:
-        """The model, also where none was named."""
-        return self.model or ("small-cnn" if self.dataset == "digits" else "lenet")
+        """The model, the default one where none is named."""
+        return self.model or usual_model(self.dataset)
+
+    @property
+    def file_versions(self) -> dict[str, str]:
+        """Sixteen hex digits under "method" and "topology" where these come from a user's file; they change with it."""
+        from gossamer import methods, topology
+        from gossamer._common import specs
+        from gossamer.experiments.user_files import VERSIONS
+
+        found = {}
+        method = VERSIONS.get(methods.find(specs.split(self.method)[0]).__module__)
+        if method is not None:
+            found["method"] = method
+        if specs.split(self.topology)[0] in ("file", "matrix"):
+            # The graph of the file, without the experiment's weights: the last bits of fastest weights vary.
+            with suppress(GossamerError):  # the file is not here
+                found["topology"] = topology.get(self.topology, self.nodes).fingerprint[:16]
+        return found
 
     @cached_property
     def id(self) -> str:
@@ -140,14 +165,14 @@ class Experiment:
         from gossamer import methods
 
         method = repr(methods.get(self.method))
-        if " at 0x" in method:  # it keeps an object that has no other description than its address
+        if " at 0x" in method:  # it holds an object whose only description is its address
             method = self.method
         values = {**values, "method": method}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
     def label(self) -> str:
-        """The method's title, with those hyper-parameters that are not the usual ones."""
+        """The method's title, with the hyper-parameters that differ from their defaults."""
         from gossamer import methods
         from gossamer._common import specs
 
@@ -164,24 +189,25 @@ MOST_NODES = 1_000_000
 AUGMENTATIONS = ("usual", "erasing", "none")
 
 
-def checked_value(key: str, value: Any, source: str = "") -> Any:
-    """`value` as the type of the field `key`, or a sentence that names file, key and remedy."""
-    where = f"{source}: " if source else ""
-    keys = Experiment.keys()
-    if key not in keys:
-        raise InputError(f"{where}{unknown('key', key, keys)}")
-    wanted = keys[key]
+def usual_model(dataset: str) -> str:
+    """The model of an experiment that names none."""
+    return "small-cnn" if dataset == "digits" else "lenet"
+
+
+def checked_value(key: str, value: Any) -> Any:
+    """`value` as the type of the field `key`; an error names the key and what to write."""
+    wanted = Experiment.keys()[key]
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
-            raise InputError(f"{where}{key} has {len(str(value))} digits; give a number below 1e308.") from None
+            raise InputError(f"{key} has {len(str(value))} digits; give a number below 1e308.") from None
     if isinstance(value, str) and "\0" in value:
-        raise InputError(f"{where}{key} holds a null character, {value!r}; remove it.")
+        raise InputError(f"{key} holds a null character, {value!r}; remove it.")
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, wanted) and not isinstance(value, bool):
         return value
     kind = {int: "a whole number", float: "a number", str: "a word in quotes"}[wanted]
     example = json.dumps(next(f.default for f in dataclasses.fields(Experiment) if f.name == key))
-    raise InputError(f"{where}{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")
+    raise InputError(f"{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")

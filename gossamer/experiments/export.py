@@ -19,7 +19,7 @@ def run_rows(places: Sequence[Path | str]) -> list[Row]:
 
 
 def curve_rows(places: Sequence[Path | str]) -> list[Row]:
-    """One row per evaluation of every run: which run it belongs to, then its figures. Per-node figures are joined."""
+    """One row per evaluation of every run: its run, then its figures; per-node figures are joined by blanks."""
     rows = []
     for run in find_runs(*places):
         e = run.experiment
@@ -31,7 +31,7 @@ def curve_rows(places: Sequence[Path | str]) -> list[Row]:
 
 
 def write_table(rows: Sequence[Row], path: Path) -> None:
-    """Write rows as CSV or Parquet, as the name of the file says."""
+    """Write rows as CSV or Parquet, by the suffix of the path."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if path.suffix == ".csv":
         with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
@@ -51,7 +51,7 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file that cannot be written, before any run is read."""
+    """Refuse a format that cannot be written, before any run is read."""
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"Cannot tell the format of {path}; let its name end in .csv or .parquet.")
     if path.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:

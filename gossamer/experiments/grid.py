@@ -23,11 +23,11 @@ from typing import Any
 
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
-from gossamer.experiments.experiment import Experiment, MisfitError, checked_value
+from gossamer.experiments.experiment import Experiment, MisfitError, checked_value, usual_model
 
 Values = dict[str, Any]
 
-_WORDS = ("name", "title", "description")
+_TEXTS = ("name", "title", "description")
 _TABLES = ("override", "slurm")
 
 
@@ -41,9 +41,9 @@ class Grid:
     title: str = ""
     description: str = ""
     source: str = ""
-    """The file it was read from, named in complaints."""
+    """The file it was read from, named in errors."""
     slurm: Values = field(default_factory=dict)
-    """What the cluster is asked for: the table [slurm] of the file."""
+    """What is requested from the cluster: the table [slurm] of the file."""
 
     @classmethod
     def from_dict(cls, values: Values, source: str = "") -> "Grid":
@@ -57,12 +57,12 @@ class Grid:
 
 
 def read_grid(path: Path | str, **flags: Any) -> Grid:
-    """The grid of a TOML file. A flag that is not None takes the place of the file's value."""
+    """The grid of a TOML file. A flag that is not None replaces the file's value."""
     return _grid(_read(Path(path)), str(path), flags)
 
 
 def read_experiment(path: Path | str, **flags: Any) -> Experiment:
-    """The one experiment of a TOML file, with the flags that are not None in the place of the file's values."""
+    """The one experiment of a TOML file. A flag that is not None replaces the file's value."""
     grid = _grid(_read(Path(path)), str(path), flags)
     if len(grid.experiments) > 1:
         raise InputError(
@@ -95,9 +95,9 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
     where = f"{source}: " if source else ""
     keys = Experiment.keys()
     for key in values:
-        if key not in keys and key not in _WORDS and key not in _TABLES:
-            raise InputError(f"{where}{unknown('key', key, [*keys, *_WORDS, *_TABLES])}")
-    for key in _WORDS:
+        if key not in keys and key not in _TEXTS and key not in _TABLES:
+            raise InputError(f"{where}{unknown('key', key, [*keys, *_TEXTS, *_TABLES])}")
+    for key in _TEXTS:
         if not isinstance(values.get(key, ""), str):
             raise InputError(f'{where}{key} must be text in quotes, not {values[key]!r}; write it as in {key} = "…".')
     points = points_of(values, source, flags)
@@ -105,19 +105,19 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
     found: dict[str, Experiment] = {}
     checked = set()
     for point in points:
-        try:
-            experiment = Experiment.from_dict(point, source)
-            # The step size decides nothing here: whether its sign is right was asked above.
-            kind = json.dumps({**experiment.to_dict(), "lr": 1.0})
-            if kind not in checked:
+        experiment = Experiment.from_dict(point, source)
+        # The step size does not matter to `check`.
+        kind = json.dumps({**experiment.to_dict(), "lr": 1.0})
+        if kind not in checked:
+            try:
                 experiment.check()
-                checked.add(kind)
-        except GossamerError as error:
-            raise InputError(_impossible(where, {k: point[k] for k in varying if k in point}, error)) from None
+            except GossamerError as error:
+                raise InputError(_impossible(where, {k: point[k] for k in varying if k in point}, error)) from None
+            checked.add(kind)
         found.setdefault(experiment.id, experiment)
     return Grid(
         list(found.values()),
-        **{key: values.get(key, "") for key in _WORDS},
+        **{key: values.get(key, "") for key in _TEXTS},
         source=source,
         slurm=_table(values.get("slurm", {}), f"{where}[slurm]"),
     )
@@ -126,7 +126,7 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
 def points_of(values: Values, source: str = "", flags: Values | None = None) -> list[Values]:
     """The combinations of the axes, with the overrides applied: what the experiments of a grid are made from.
 
-    Flags win over the file, over its overrides too.
+    Flags win over the file and over its overrides.
 
     >>> len(points_of({"method": ["dsgd", "dsgdm"], "lr": [0.1, 0.01], "nodes": 4}))
     4
@@ -145,23 +145,20 @@ def points_of(values: Values, source: str = "", flags: Values | None = None) -> 
 
 
 def _impossible(where: str, combination: Values, error: GossamerError) -> str:
-    sentence = str(error).removeprefix(where)
     if not combination:
-        return f"{where}{sentence}"
-    # A file can hold overrides; what was given as flags cannot.
+        return f"{where}{error}"
+    # Only a file can hold overrides.
     remedy = " An [[override]] can change this combination." if where and isinstance(error, MisfitError) else ""
-    return f"{where}with {_written(combination)}: {sentence}{remedy}"
+    return f"{where}with {_written(combination)}: {error}{remedy}"
 
 
 def _axes(values: Values, source: str) -> dict[str, list[Any]]:
-    """Every key with the list of its values, each of the field's type."""
+    """Every key with the list of its values."""
     where = f"{source}: " if source else ""
-    axes = {}
     for key, value in values.items():
         if value == []:
             raise InputError(f"{where}{key} is an empty list; give it at least one value, or leave it out.")
-        axes[key] = [checked_value(key, v, source) for v in (value if isinstance(value, list) else [value])]
-    return axes
+    return {key: value if isinstance(value, list) else [value] for key, value in values.items()}
 
 
 def _expand(axes: dict[str, list[Any]]) -> list[Values]:
@@ -174,12 +171,14 @@ class _Override:
     set: dict[str, list[Any]]
 
     def apply(self, point: Values, given: Collection[str]) -> Iterable[Values]:
-        """The experiment itself, or what takes its place: several, if a list is set. What is `given` stays."""
+        """The experiment itself, or what replaces it: several, if a list is set. What is `given` stays."""
         changes = _expand({key: values for key, values in self.set.items() if key not in given})
         return [{**point, **change} for change in changes] if _matches(point, self.when) else [point]
 
 
 def _overrides(tables: Any, source: str) -> list[_Override]:
+    from gossamer import methods
+
     where = f"{source}: " if source else ""
     remedy = 'as in [[override]] when = {method = "relaysum"} set = {topology = "chain"}'
     if not isinstance(tables, list):
@@ -194,7 +193,12 @@ def _overrides(tables: Any, source: str) -> list[_Override]:
         if not table.get("when") or not table.get("set"):
             raise InputError(f"{place} needs a when and a set, {remedy}.")
         when, change = _table(table["when"], f"{place}: when"), _table(table["set"], f"{place}: set")
-        found.append(_Override({k: _condition(k, v, place) for k, v in when.items()}, _axes(change, place)))
+        try:
+            found.append(_Override(_checked(_axes(when, "")), _checked(_axes(change, ""))))
+            for name in found[-1].when.get("method", []):
+                methods.find(name.partition(":")[0])
+        except GossamerError as error:
+            raise InputError(f"{place}: {error}") from None
     return found
 
 
@@ -204,28 +208,21 @@ def _table(value: Any, place: str) -> Values:
     return value
 
 
-def _condition(key: str, value: Any, place: str) -> list[Any]:
-    """The values of which a field must have one."""
-    wanted = [checked_value(key, v, place) for v in (value if isinstance(value, list) else [value])]
-    if key == "method":
-        from gossamer import methods
-
-        for name in wanted:
-            try:
-                methods.find(name.partition(":")[0])
-            except GossamerError as error:
-                raise InputError(f"{place}: {error}") from None
-    return wanted
+def _checked(axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The same, each value of its field's type: what an override holds is checked where it stands."""
+    keys = Experiment.keys()
+    for key in axes:
+        if key not in keys:
+            raise unknown("key", key, keys)
+    return {key: [checked_value(key, value) for value in values] for key, values in axes.items()}
 
 
 def _matches(point: Values, conditions: Values) -> bool:
     """Whether every field has one of the wanted values; a name alone stands for that thing with any parameters."""
-    experiment = Experiment(**{k: v for k, v in point.items() if k in conditions or k in ("dataset", "model")})
-    for key, wanted in conditions.items():
-        value = experiment.model_name if key == "model" else getattr(experiment, key)
-        if not any(_same(value, w) for w in wanted):
-            return False
-    return True
+    values = {**{key: getattr(Experiment, key) for key in (*conditions, "dataset")}, **point}
+    if not values.get("model"):
+        values["model"] = usual_model(values["dataset"])
+    return all(any(_same(values[key], w) for w in wanted) for key, wanted in conditions.items())
 
 
 def _same(value: Any, wanted: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A part of a grid, as `--only` names it."""
+"""The part of a grid that `--only` selects."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,14 +9,14 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid
 
 Wanted = dict[str, list[str]]
-"""For every key the values of which an experiment must have one, as they were written."""
+"""For every key the accepted values, as they were written."""
 
 KEYS = (*Experiment.keys(), "k", "alpha")
-"""The fields of an experiment, and the parameters of partitions by which the field's tables are ordered."""
+"""The fields of an experiment, and the two parameters of partitions by which papers order their tables."""
 
 
 def wanted(texts: Iterable[str]) -> Wanted:
-    """What words such as `k=4,10` ask for; a parameter after a comma belongs to the value before it.
+    """The conditions in texts such as `k=4,10`; a parameter after a comma belongs to the value before it.
 
     >>> wanted(["k=4,10", "method=dsgd,abm:beta=0.5,nesterov=true"])
     {'k': ['4', '10'], 'method': ['dsgd', 'abm:beta=0.5,nesterov=true']}
@@ -33,20 +33,20 @@ def wanted(texts: Iterable[str]) -> Wanted:
                 key, part = name.strip(), value.strip()
             if not key or not part:
                 raise InputError(
-                    f"--only needs key=value, such as --only seed=0 or k=4,10, not '{text}'; what does not belong to "
-                    f"--only goes before it."
+                    f"--only needs key=value, such as --only seed=0 or k=4,10, not '{text}'; put other arguments "
+                    f"before --only."
                 )
             found.setdefault(key, []).append(part)
     return found
 
 
 def part_of(grid: Grid, wanted: Wanted) -> Grid:
-    """The experiments that have one of the wanted values in every key: a field of `Experiment`, k or alpha."""
+    """The experiments that have one of the wanted values for every key: a field of `Experiment`, k or alpha."""
     kept = grid.experiments
     for key, texts in wanted.items():
         known = {name for e in grid.experiments for name in _called(key, e)}
         if not known:
-            raise InputError(f"No experiment of {_source(grid)} has {key}, so --only {key}=... means nothing here.")
+            raise InputError(f"No experiment of {_source(grid)} has {key}, so --only {key}=... selects nothing.")
         values = [_key(text) for text in texts]
         for value in values:
             if value not in known:
@@ -54,7 +54,7 @@ def part_of(grid: Grid, wanted: Wanted) -> Grid:
         kept = [e for e in kept if not _called(key, e).isdisjoint(values)]
     if not kept:
         written = " and ".join(f"{key}={','.join(texts)}" for key, texts in wanted.items())
-        raise InputError(f"No experiment of {_source(grid)} has {written}; ask for fewer things at once.")
+        raise InputError(f"No experiment of {_source(grid)} has {written}; give fewer conditions.")
     return replace(grid, experiments=kept)
 
 
@@ -63,7 +63,7 @@ def _source(grid: Grid) -> str:
 
 
 def _called(key: str, experiment: Experiment) -> set[str]:
-    """What the value of `key` may be called: with its parameters or without, 0.10 or 0.1."""
+    """The spellings that match the value of `key`: with and without its parameters, 0.10 and 0.1."""
     from gossamer.data import partition
 
     if key not in KEYS:

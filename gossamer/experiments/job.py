@@ -1,6 +1,6 @@
-"""What one job of a sweep does: claim a run, make it, and go on to the next that nobody has made or is making.
+"""One job of a sweep: claim a run, make it, and continue with the next one that is neither made nor claimed.
 
-All jobs walk the same list and agree through claims on disk, so it does not matter how many there are, whether they
+All jobs walk the same list and coordinate through claims on disk. It does not matter how many there are, whether they
 belong to one sweep or to two, or on which machine they run.
 
 As a program (`python -m gossamer.experiments.job`) it reads its plan as one line of JSON from standard input, and
@@ -8,7 +8,6 @@ ends when standard input is closed: a job does not outlive the sweep that starte
 """
 
 import errno
-import json
 import os
 import signal
 import sys
@@ -19,74 +18,51 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from gossamer._common.metrics import Row
-from gossamer.errors import GossamerError, describe
+from gossamer.errors import DiskError, GossamerError, describe
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import claim
 from gossamer.experiments.loggers import logging_to
-from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import write_json
+from gossamer.experiments.user_files import load_python
 
 SECONDS_BETWEEN_LOOKS = 0.1
-"""How often a job that has nothing left to claim looks whether others have finished."""
+"""How often a job that has nothing left to claim checks whether others have finished."""
 
 SECONDS_TO_STOP = 60.0
 """How long a job may take to write its checkpoint before it is killed."""
 
-STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-
-
-class StorageError(GossamerError):
-    """Nothing more can be written: the sweep stops, and what is finished stays finished."""
+NO_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+"""What every other run would meet as well: the disk is full, broken or write-protected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkPlan:
-    """What the jobs of a sweep are to do, in plain words that travel as JSON."""
+    """What the jobs of a sweep are to do; it is sent to them as JSON."""
 
     directory: Path
-    """Where the runs lie, each in the directory of its id."""
+    """The directory of the runs; each is in the subdirectory of its id."""
     experiments: list[Experiment]
     workers: int | None = None
     device: str = "cpu"
     data_dir: Path | None = None
     loggers: tuple[str, ...] = ()
     project: str = "gossamer"
-    """The name under which loggers that know projects file the runs."""
+    """The project that Weights & Biases files the runs under."""
     load: tuple[Path, ...] = ()
     """Python files that define methods of the user's own."""
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps(
-            {
-                "directory": str(self.directory),
-                "experiments": [e.to_dict() for e in self.experiments],
-                "workers": self.workers,
-                "device": self.device,
-                "data_dir": self.data_dir and str(self.data_dir),
-                "loggers": self.loggers,
-                "project": self.project,
-                "load": [str(path) for path in self.load],
-            }
-        )
+        return msgspec.json.encode(self, enc_hook=str).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "WorkPlan":
         """The plan that `to_json` wrote."""
-        values: dict[str, Any] = json.loads(text)
-        return cls(
-            directory=Path(values["directory"]),
-            experiments=[Experiment.from_dict(e) for e in values["experiments"]],
-            workers=values["workers"],
-            device=values["device"],
-            data_dir=Path(values["data_dir"]) if values["data_dir"] else None,
-            loggers=tuple(values["loggers"]),
-            project=values["project"],
-            load=tuple(map(Path, values["load"])),
-        )
+        return msgspec.json.decode(text, type=cls, dec_hook=lambda kind, value: kind(value))
 
 
 OnRow = Callable[[Experiment, Row], None]
@@ -96,9 +72,10 @@ OnRow = Callable[[Experiment, Row], None]
 def work(
     plan: WorkPlan, on_row: OnRow = lambda experiment, row: None, on_step: Callable[[], None] = lambda: None
 ) -> None:
-    """Make runs until all of the plan are settled, by this job or by others; `on_step` is called now and then.
+    """Make runs until all of the plan are settled, by this job or by others; `on_step` is called in between.
 
-    A run that fails is marked with its reason and the next one is made; a `StorageError` ends the work.
+    A run that fails is marked with its reason, and the next one is made. If nothing can be written any more, a
+    `DiskError` ends the work.
     """
 
     def note(experiment: Experiment, row: Row) -> None:
@@ -108,17 +85,17 @@ def work(
     load_python(plan.load)
     left = plan.experiments
     while left:
-        open_ = []
+        claimed = []
         for experiment in left:
             if is_settled(plan.directory / experiment.id):
                 continue
             with claim(plan.directory, experiment.id) as ours:
                 if not ours:
-                    open_.append(experiment)
+                    claimed.append(experiment)
                 elif not is_settled(plan.directory / experiment.id):
                     _make(plan, experiment, note)
             on_step()
-        left = open_
+        left = claimed
         if left:
             time.sleep(SECONDS_BETWEEN_LOOKS)
             on_step()
@@ -134,7 +111,7 @@ def mark_failed(directory: Path, experiment: Experiment, reason: str, trace: str
     from gossamer.experiments.training import describe as describe_run
 
     if not (directory / "run.json").exists():
-        # It failed before anything was known of it but what was asked.
+        # It failed before its data and graph were made.
         write_json(directory / "run.json", describe_run(experiment, None, None, "simulated"))
     write_json(directory / "done.json", {"status": "failed", "reason": reason, "traceback": trace})
 
@@ -154,34 +131,17 @@ def _make(plan: WorkPlan, experiment: Experiment, on_row: OnRow) -> None:
             )
             train(experiment, directory, execution)
     except Exception as error:
-        sentence = str(error) if isinstance(error, GossamerError) else describe(error)
-        stop_if_storage_is_exhausted(plan.directory, error, sentence)
+        if isinstance(error, DiskError) and error.errno in NO_STORAGE:
+            raise
         if not is_settled(directory):
+            sentence = str(error) if isinstance(error, GossamerError) else describe(error)
             mark_failed(directory, experiment, sentence, traceback.format_exc())
-
-
-def stop_if_storage_is_exhausted(directory: Path, error: BaseException, sentence: str) -> None:
-    """torch reports a failed write as a RuntimeError, so besides the error its cause and the disk itself are asked."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in STORAGE and _concerns(cause, directory):
-            raise StorageError(sentence) from error
-        cause = cause.__cause__ or cause.__context__
-    if "PytorchStreamWriter failed" in str(error):
-        raise StorageError(
-            f"Cannot write to {directory}: the disk is probably full; make room and start the sweep again."
-        ) from error
-
-
-def _concerns(error: OSError, directory: Path) -> bool:
-    """Whether a file of the sweep could not be written; a dataset that may not be read is one run's trouble."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT) or str(directory) in str(error.filename)
 
 
 def _end_with_standard_input() -> None:
     def watch() -> None:
         sys.stdin.read()
-        # As if asked to end: a training writes its checkpoint first.
+        # SIGTERM: a run writes a checkpoint first.
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(SECONDS_TO_STOP)
         os._exit(1)
@@ -194,7 +154,7 @@ def main() -> int:
     plan = WorkPlan.from_json(sys.stdin.readline())
     _end_with_standard_input()
     try:
-        # What a user's own method prints must not fill the pipe, which is read at the end only.
+        # Output of a user's method must not fill the pipe, which is read only at the end.
         with redirect_stdout(sys.stderr):
             work(plan)
     except GossamerError as error:

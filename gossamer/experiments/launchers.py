@@ -17,6 +17,7 @@ from gossamer.experiments.locks import SWEEP
 LAUNCHERS = ("processes", "local", "slurm")
 
 _BEGAN = time.time_ns()
+"""Together with the process id, the name of this process's sweeps."""
 
 SLURM_KEYS = (
     "partition",
@@ -31,7 +32,7 @@ SLURM_KEYS = (
     "exclude",
     "nodelist",
 )
-"""What the table [slurm] may hold; `time` is in minutes."""
+"""The keys of the table [slurm]; `time` is in minutes."""
 
 
 class Launcher(Protocol):
@@ -41,10 +42,10 @@ class Launcher(Protocol):
         """How many jobs have not ended."""
 
     def lost(self) -> list[tuple[int | None, str]]:
-        """The process (if it was one of this machine) and a sentence for each job that ended badly since last asked."""
+        """Process id (None for a cluster job) and reason of each job that has failed since the last call."""
 
     def stop(self) -> None:
-        """Let every job write its checkpoint and end."""
+        """Ask every job to write a checkpoint and end."""
 
 
 class Processes:
@@ -59,7 +60,7 @@ class Processes:
         return sum(job.poll() is None for job in self._jobs)
 
     def lost(self) -> list[tuple[int | None, str]]:
-        """Those that ended with another exit code than 0."""
+        """Those that ended with an exit code other than 0."""
         found: list[tuple[int | None, str]] = []
         for job in self._jobs:
             if job.poll() and job.pid not in self._reported:
@@ -94,7 +95,7 @@ def _start(plan: WorkPlan) -> subprocess.Popen[str]:
         process_group=0,
         env={**os.environ, "OMP_NUM_THREADS": str(plan.workers or 1), SWEEP: f"{os.getpid()}-{_BEGAN}"},
     )
-    with contextlib.suppress(BrokenPipeError):  # it has ended already; `lost` will say so
+    with contextlib.suppress(BrokenPipeError):  # it has ended already; `lost` will report it
         print(plan.to_json(), file=job.stdin, flush=True)
     return job
 
@@ -106,7 +107,7 @@ def _why(job: subprocess.Popen[str]) -> str:
         name = signal.Signals(-job.returncode).name
         hint = "; memory may have run out, so try fewer jobs" if name == "SIGKILL" else ""
         return f"The process that made it was ended by {name}{hint}."
-    return f"The process that made it ended with exit code {job.returncode}; its last words are above."
+    return f"The process that made it ended with exit code {job.returncode}; its last output is above."
 
 
 class Submitted:
@@ -120,7 +121,7 @@ class Submitted:
             with executor.batch():
                 self._jobs = [executor.submit(work_from_json, plan.to_json()) for _ in range(jobs)]
         except (OSError, RuntimeError, submitit.core.utils.FailedJobError) as error:
-            raise InputError(f"The cluster did not take the jobs: {error}") from error
+            raise GossamerError(f"The cluster did not accept the jobs: {error}") from error
         self._reported: set[str] = set()
 
     def running(self) -> int:
@@ -140,14 +141,14 @@ class Submitted:
         return found
 
     def stop(self) -> None:
-        """Cancel all. A checkpoint a minute is what remains of the runs under way."""
+        """Cancel all. Unfinished runs keep their last checkpoint, which is written every minute."""
         for job in self._jobs:
             if not job.done():
                 job.cancel(check=False)
 
 
 def work_from_json(text: str) -> str:
-    """What a submitted job does; the result is empty, or the sentence with which it stopped."""
+    """The function that a submitted job runs; returns the reason why it stopped, or an empty string."""
     try:
         work(WorkPlan.from_json(text))
     except GossamerError as error:
@@ -171,7 +172,7 @@ def launch(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any]) -> L
 
 
 def check_launcher(launcher: str, slurm: dict[str, Any]) -> None:
-    """Refuse what cannot be launched, before anything is done."""
+    """Refuse, before any work is done, what cannot be launched."""
     if launcher not in LAUNCHERS:
         raise unknown("launcher", launcher, LAUNCHERS)
     for key in slurm:
@@ -195,9 +196,8 @@ def _submitit() -> Any:
 
 
 def _parameters(cluster: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The words of [slurm] in those of submitit."""
-    general = {"time": "timeout_min", "cpus_per_task": "cpus_per_task", "mem_gb": "mem_gb"}
-    general["gpus_per_node"] = "gpus_per_node"
+    """The keys of [slurm] as submitit names them."""
+    general = {"time": "timeout_min", **{key: key for key in ("cpus_per_task", "mem_gb", "gpus_per_node")}}
     common = {new: given[old] for old, new in general.items() if old in given}
     common.setdefault("timeout_min", 24 * 60)
     if cluster == "local":

@@ -1,4 +1,4 @@
-"""Where a run's figures go besides metrics.jsonl: TensorBoard and Weights & Biases."""
+"""Loggers that take a run's figures besides metrics.jsonl: TensorBoard and Weights & Biases."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ from gossamer.errors import InputError, unknown
 from gossamer.experiments.experiment import Experiment
 
 LOGGERS = {"tensorboard": "tensorboard", "wandb": "wandb", "wandb-offline": "wandb"}
-"""The names, and the package that each needs."""
+"""The loggers and the package that each needs."""
 
 log = logging.getLogger("gossamer")
 
@@ -32,9 +32,9 @@ def check_loggers(names: Sequence[str]) -> None:
 
 @contextmanager
 def logging_to(names: Sequence[str], directory: Path, experiment: Experiment, project: str) -> Iterator[list[Callback]]:
-    """Functions that take each row of a run's figures; what they opened is closed at the end.
+    """A callback for each logger, to be called with every row of figures; all are closed at the end.
 
-    A logger that fails (a server that is away) is left out for the rest of the run, with a warning: the run goes on.
+    A logger that fails (say, an unreachable server) is switched off for the rest of the run, with a warning.
     """
     with ExitStack() as stack:
         yield [_forgiving(name, _OPEN[name](stack, directory, experiment, project)) for name in names]
@@ -47,7 +47,7 @@ def _tensorboard(stack: ExitStack, directory: Path, experiment: Experiment, proj
         if not writers:
             from torch.utils.tensorboard import SummaryWriter
 
-            # What an attempt before a crash wrote for this round and later does not count.
+            # Discard what an attempt that crashed wrote for this round and later.
             writer = SummaryWriter(directory / "tensorboard", purge_step=row["round"])
             stack.callback(_forgiving("tensorboard", lambda row: writer.close()), row)
             writer.add_text("experiment", f"```\n{json.dumps(experiment.to_dict(), indent=1)}\n```", row["round"])
@@ -113,6 +113,6 @@ def _forgiving(name: str, take: Callback) -> Callback:
             take(row)
         except Exception as error:
             failed.append(error)
-            log.warning("The logger %s failed (%s) and is left out for the rest of this run.", name, error)
+            log.warning("The logger %s failed (%s) and is switched off for the rest of this run.", name, error)
 
     return careful

@@ -99,7 +99,7 @@ def _train(experiment: Experiment, directory: Path, execution: Execution, device
     nodes, graph = prepare(experiment, execution.data_dir)
     here = NodeTraining(experiment, nodes, graph, device)
     description = describe(experiment, nodes, graph, "processes")
-    # Whoever writes claims the directory for all.
+    # The node that writes claims the directory for all.
     with alone(directory) if here.node == 0 else nullcontext():
         return _carry_out(here, directory, description, execution.callbacks)
 

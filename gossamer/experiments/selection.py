@@ -1,8 +1,8 @@
 """Step-size selection as in the paper: per cell of a table, the step size with the best validation accuracy at the end.
 
-A cell is everything but seed and step size. For each step size tried the final validation accuracy is averaged over the
-seeds that all of them have, so that a step size may be chosen on one seed and the others be run with the best alone.
-The best one's runs give the mean and the standard deviation (over seeds, n - 1) of the test accuracy. An experiment
+Runs of one cell differ only in seed and step size. For each step size the final validation accuracy is averaged over
+the seeds that all step sizes have, so a step size can be chosen on one seed and the other seeds run with it alone. The
+runs with the best one give the mean and the standard deviation (over seeds, n - 1) of the test accuracy. An experiment
 counts once, however often it is stored.
 """
 
@@ -35,12 +35,12 @@ class Candidate:
 
     @property
     def tried(self) -> bool:
-        """Whether anything is known of this step size: a run is done or has diverged."""
+        """Whether any run with this step size is done or has diverged."""
         return bool(self.runs or self.diverged)
 
     @property
     def score(self) -> float:
-        """The mean final validation accuracy over the seeds; minus infinity if a run diverged: the worst there is."""
+        """The mean final validation accuracy over the seeds; minus infinity if a run diverged."""
         if self.diverged or not self.runs:
             return -math.inf
         runs = [run for run in self.runs if self.judged_on is None or run.experiment.seed in self.judged_on]
@@ -48,7 +48,7 @@ class Candidate:
 
     @property
     def on_test_data(self) -> bool:
-        """Whether a run has no validation set, so that test accuracy had to serve."""
+        """Whether a run has no validation set, so that the step size is chosen by test accuracy."""
         return any("validation_accuracy" not in run.rows[-1] for run in self.runs)
 
 
@@ -130,7 +130,7 @@ class Cell:
         return sum(len(getattr(c, status)) for c in self.candidates)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain words and numbers, for other programs."""
+        """Plain values, for JSON."""
         return {
             "label": self.label,
             "experiment": self.experiment.to_dict(),
@@ -190,7 +190,7 @@ def _cell(found: list[StoredRun]) -> Cell:
     shared = common_seeds(c.runs for c in candidates if not c.diverged)
     if shared:
         candidates = [replace(c, judged_on=shared) for c in candidates]
-    # At equal scores the smaller step size, which is the steadier one.
+    # At equal scores the smaller step size, which is the more stable one.
     best = max(candidates, key=lambda c: (c.score, -c.lr))
     chosen = best if best.score > -math.inf else None
     first = chosen.runs[0] if chosen else runs[0]
@@ -200,7 +200,7 @@ def _cell(found: list[StoredRun]) -> Cell:
 
 
 def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[StoredRun]]:
-    """One run for each step size and seed, the furthest that there is, and those left out."""
+    """One run for each step size and seed, the one that got furthest, and the runs left out."""
     kept: dict[tuple[float, int], StoredRun] = {}
     doubles = []
     for run in sorted(dict.fromkeys(runs), key=lambda r: _BEST_FIRST.index(_status(r))):
@@ -217,7 +217,7 @@ def _candidate(lr: float, runs: list[StoredRun]) -> Candidate:
 
 
 def _status(run: StoredRun) -> str:
-    """A run that is marked as done but has lost its last figures is as good as unfinished."""
+    """The status of a run; one that is done but has lost its last figures counts as unfinished."""
     return "unfinished" if run.status == "done" and not _reaches_the_end(run) else run.status
 
 

@@ -1,65 +1,128 @@
-"""A run is a directory: what was asked, what was measured, where it got to, and whether it is done.
+"""A run is a directory of these files:
 
-    run.json          the experiment, its label, the graph, the partition, the environment
-    metrics.jsonl     one line of figures per evaluation
-    checkpoints/      what is needed to go on; removed when the run is done
-    done.json         the marker: done, diverged or failed, and why; a run without it is unfinished
+    run.json          `RunFile`: the experiment, its label, the graph, the partition, the environment
+    metrics.jsonl     `MetricsRow`: one line of figures per evaluation
+    checkpoints/      what is needed to continue; removed when the run is finished
+    done.json         `DoneFile`: done, diverged or failed, and why; a run without it is unfinished
 
-`seconds` in done.json is the wall-clock time of all attempts together, evaluations and repeated rounds included; of an
-attempt that was killed it counts the time until the last file that the attempt wrote. `seconds` in a row of figures is
-the time of the rounds alone, each counted once.
+`seconds` in done.json is the wall-clock time of all attempts together, evaluations and repeated rounds included; an
+attempt that was killed counts until the last file that it wrote. `seconds` in a row of figures is the time of the
+rounds alone, each counted once.
 
-Every file is written beside its place and then renamed, so a directory is never half of anything.
+Every file is written to a temporary file and then renamed, so none is ever half-written.
 """
 
-import json
 import logging
-import math
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
-from gossamer._common.files import without_infinities, write_text
+import msgspec
+
+from gossamer._common.files import to_json, write_text
 from gossamer._common.formatting import said
 from gossamer._common.metrics import Row
-from gossamer.errors import GossamerError, InputError
+from gossamer.errors import DiskError, GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.versions import versions_of
 
 log = logging.getLogger("gossamer")
 
-STATUSES = ("done", "diverged", "failed")
-"""How a run can have ended."""
 
-_NEEDED = ("round", "epoch", "accuracy")
-"""Figures without which a row says nothing."""
+class StoredGraph(TypedDict):
+    """The graph in run.json."""
+
+    name: str
+    nodes: int
+    period: int
+    edges: list[list[int]]
+    p: float | None
+    spectral_gap: float | None
+    degree: int
+
+
+class StoredPartition(TypedDict):
+    """The partition in run.json; `counts` holds a list per node with its samples of each class."""
+
+    recipe: str
+    classes: list[str]
+    counts: list[list[int]]
+    label_distance: float | None
+
+
+class RunFile(TypedDict):
+    """run.json. A run that failed before its data was loaded has neither graph nor partition."""
+
+    id: str
+    cell: str
+    label: str
+    network: NotRequired[Literal["simulated", "processes"]]
+    experiment: dict[str, Any]
+    versions: NotRequired[dict[str, str]]
+    """`Experiment.file_versions` when the run was made."""
+    graph: NotRequired[StoredGraph]
+    partition: NotRequired[StoredPartition]
+    environment: NotRequired[dict[str, Any]]
+
+
+class MetricsRow(TypedDict):
+    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure."""
+
+    round: int
+    epoch: float
+    lr: NotRequired[float | None]
+    accuracy: float
+    accuracy_min: NotRequired[float | None]
+    accuracy_max: NotRequired[float | None]
+    loss: NotRequired[float | None]
+    loss_min: NotRequired[float | None]
+    loss_max: NotRequired[float | None]
+    node_accuracy: NotRequired[list[float | None] | None]
+    node_loss: NotRequired[list[float | None] | None]
+    averaged_accuracy: NotRequired[float | None]
+    averaged_loss: NotRequired[float | None]
+    train_loss: NotRequired[float | None]
+    consensus_distance: NotRequired[float | None]
+    tracking_error: NotRequired[float | None]
+    gradient_norm: NotRequired[float | None]
+    bytes_sent: NotRequired[float | None]
+    samples_per_second: NotRequired[float | None]
+    seconds: NotRequired[float | None]
+    validation_accuracy: NotRequired[float | None]
+
+
+class DoneFile(TypedDict):
+    """done.json."""
+
+    status: Literal["done", "diverged", "failed"]
+    reason: NotRequired[str]
+    """Why a run diverged or failed."""
+    round: NotRequired[int]
+    node: NotRequired[int]
+    """Where it diverged."""
+    traceback: NotRequired[str]
+    seconds: NotRequired[float]
+
+
+_read_row = msgspec.json.Decoder(MetricsRow).decode
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run on disk, read when something of it is asked for."""
+    """A run on disk. Its files are read when they are first needed."""
 
     directory: Path
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What run.json holds: id, cell, label, network, experiment, environment, and `versions_of` the experiment.
-
-        Unless the run failed before its data was there, also graph and partition.
-        """
-        path = self.directory / "run.json"
-        about = read_json(path)
-        named = all(isinstance(about.get(key), str) for key in ("id", "cell", "label"))
-        if not named or not all(isinstance(about.get(key, {}), dict) for key in ("experiment", "environment")):
-            raise InputError(f"{path} does not describe a run; delete this directory to make it again.")
-        return about
+        """What run.json holds: a `RunFile`."""
+        return read_json(self.directory / "run.json", RunFile)
 
     @cached_property
     def experiment(self) -> Experiment:
-        """What was asked."""
+        """The experiment that was asked for."""
         return Experiment.from_dict(self.about["experiment"], str(self.directory / "run.json"))
 
     @property
@@ -74,34 +137,24 @@ class StoredRun:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The figures of every evaluation so far, oldest first, up to a line that was cut off or holds no figures."""
-        path = self.directory / "metrics.jsonl"
-        if not path.exists():
-            return []
-        rows = []
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            raise InputError(f"Cannot read {path}: {error.strerror}.") from None
-        for line in lines:
+        """The figures of every evaluation so far, oldest first, up to the first line that is damaged or incomplete."""
+        path, rows = self.directory / "metrics.jsonl", list[Row]()
+        for line in _read(path).splitlines() if path.exists() else []:
             try:
-                row = json.loads(line)
-            except ValueError:
+                rows.append(dict(_read_row(line)))
+            except msgspec.MsgspecError:
                 break
-            if not isinstance(row, dict) or not all(_is_number(row.get(key)) for key in _NEEDED):
-                break
-            rows.append(row)
         return rows
 
     @cached_property
     def outcome(self) -> dict[str, Any] | None:
-        """What done.json holds: status (one of STATUSES), reason, seconds; None while unfinished."""
+        """What done.json holds: a `DoneFile`; None while unfinished."""
         path = self.directory / "done.json"
         if not path.exists():
             return None
-        outcome = read_json(path)
-        if outcome.get("status") not in STATUSES or (outcome["status"] != "done" and "reason" not in outcome):
-            raise InputError(f"{path} does not say how the run ended; delete this directory to make it again.")
+        outcome = read_json(path, DoneFile)
+        if outcome["status"] != "done" and "reason" not in outcome:
+            raise _damaged(path, "Object missing required field `reason`")
         return outcome
 
     @property
@@ -111,20 +164,20 @@ class StoredRun:
 
     @property
     def status_in_plan(self) -> str:
-        """The status, or "to make" for a run that nobody has begun or that is outdated."""
+        """The status, or "to make" for a run that has not been started or is outdated."""
         return self.status if (self.directory / "run.json").exists() and not self.outdated else "to make"
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do: a failed run may be tried again, a diverged one would diverge again."""
+        """Whether nothing is left to do: a failed run may be tried again, a diverged one would diverge again."""
         return self.status in ("done", "diverged") and not self.outdated
 
     @property
     def outdated(self) -> str | None:
-        """What came from a file that has changed since, as far as is known here: method, topology or None."""
+        """What came from a file that is known to have changed since: method, topology or None."""
         try:
             then: dict[str, str] = self.about.get("versions", {})
-            now = versions_of(self.experiment) if then else {}
+            now = self.experiment.file_versions if then else {}
         except GossamerError:
             return None
         return next((key for key, version in now.items() if then.get(key, version) != version), None)
@@ -158,14 +211,10 @@ def _is_readable(run: StoredRun) -> bool:
         return False
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
     """Refuse a directory that holds a run of other settings, of the other network, or of another version of a method.
 
-    An outdated run of the same settings is not refused: it is to be made again.
+    An outdated run of the same settings is accepted: it will be made again.
     """
     run = StoredRun(directory)
     if not (directory / "run.json").exists() or not _is_readable(run):
@@ -173,7 +222,6 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     theirs_network = run.about.get("network", network)
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
-    # Where no model is named the usual one is meant.
     ours = {**experiment.settings, "network": network}
     theirs = {**run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
@@ -190,7 +238,7 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
 
 
 def clear(directory: Path) -> None:
-    """Remove a run, as if it had not been begun. What it was goes last, so that half of this can be done again."""
+    """Remove a run. run.json goes last, so that an interrupted removal can be repeated."""
     (directory / "done.json").unlink(missing_ok=True)
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
     (directory / "metrics.jsonl").unlink(missing_ok=True)
@@ -200,23 +248,33 @@ def clear(directory: Path) -> None:
 
 
 def add_row(directory: Path, row: Row) -> None:
-    """Put a row into metrics.jsonl, in the place of any that a run before a crash left for the same round or later."""
+    """Add a row to metrics.jsonl; it replaces rows that a crashed attempt left for the same round or later ones."""
     rows = [r for r in StoredRun(directory).rows if r["round"] < row["round"]]
-    lines = [json.dumps(without_infinities(r)) + "\n" for r in [*rows, row]]
-    write_text(directory / "metrics.jsonl", "".join(lines))
+    write_text(directory / "metrics.jsonl", "".join(to_json(r) + "\n" for r in [*rows, row]))
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON in one piece."""
-    write_text(path, json.dumps(without_infinities(value), indent=1) + "\n")
+    write_text(path, to_json(value, indent=1) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, or a sentence."""
+def read_json(path: Path, kind: Any) -> dict[str, Any]:
+    """The JSON object in a file of a run, if it has the keys and types of `kind`."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(value, dict):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError) as error:
-        raise InputError(f"Cannot read {path}: {error}; delete this run's directory to make it again.") from None
+        value: dict[str, Any] = msgspec.json.decode(_read(path), type=kind)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path, str(error)) from None
     return value
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DiskError(
+            f"Cannot read {path}: {error.strerror}; check that it exists and that you may read it."
+        ) from error
+
+
+def _damaged(path: Path, reason: str) -> InputError:
+    return InputError(f"Cannot read {path}: {reason}; delete this run's directory to make it again.")

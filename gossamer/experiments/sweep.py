@@ -1,11 +1,11 @@
-"""Many experiments in one directory: each made exactly once, whatever stops or starts in between.
+"""Many experiments in one directory, each made exactly once, even if the sweep is stopped and started again.
 
     DIRECTORY/<id>/       a run
-    DIRECTORY/.claims/    who is making which run at this moment
+    DIRECTORY/.claims/    which process is making which run
 
-A sweep that is started again goes on where it stopped: what is done or diverged stays, what was under way continues
-from its checkpoint, what failed is tried once more, what was made with another version of the user's file of its
-method or graph is made again. Two sweeps in one directory share the work.
+A sweep that is started again continues: finished runs (done or diverged) are kept, unfinished ones continue from their
+checkpoints, failed ones are tried again. A run whose method or graph comes from a user's file that has changed since is
+made again. Two sweeps in one directory share the work.
 """
 
 import logging
@@ -20,14 +20,14 @@ from gossamer._common.files import check_writable
 from gossamer._common.formatting import duration
 from gossamer._common.signals import deferred_interrupts
 from gossamer.engine.hardware import cores
-from gossamer.errors import InputError
+from gossamer.errors import GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.job import OnRow, WorkPlan, is_settled, mark_failed, work
 from gossamer.experiments.launchers import Launcher, check_launcher, launch
 from gossamer.experiments.locks import claim, holder, is_claimed
 from gossamer.experiments.loggers import check_loggers
-from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import StoredRun, clear
+from gossamer.experiments.user_files import load_python
 
 SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -44,16 +44,16 @@ class SweepOutcome:
     diverged: int
     failed: int
     unfinished: int
-    """Not made, because the job that was to make it was lost."""
+    """Not made, because the job that should have made it was lost."""
     skipped: int
-    """Those of the above that had been finished before this sweep began."""
+    """Those of the above that were finished before this sweep began."""
     reasons: dict[str, str]
     """Why runs diverged or failed, by their ids."""
     seconds: float
 
     @property
     def sentence(self) -> str:
-        """All of it in one line."""
+        """A summary in one line."""
         counts = [(self.done, "done"), (self.diverged, "diverged"), (self.failed, "failed")]
         parts = [f"{n} {word}" for n, word in [*counts, (self.unfinished, "unfinished")] if n or word == "done"]
         before = f" ({self.skipped} of them before)" if self.skipped else ""
@@ -83,13 +83,13 @@ def run_sweep(
     launcher
         "processes" of this machine, or submitit's "local" and "slurm".
     workers
-        Threads of each job; by default the cores of this machine are shared evenly.
+        Threads of each job; by default the cores of this machine are divided evenly.
     load
         Python files that define methods of your own: jobs in other processes must know them too.
     on_row
         Called with the experiment and the figures of each evaluation in this process, so with one job.
     on_progress
-        Called with the fraction done and a line with counts and time left.
+        Called with the fraction done and a line of text: counts and time left.
     """
     began = time.perf_counter()
     directory, slurm = Path(directory), slurm or {}
@@ -125,7 +125,7 @@ def run_sweep(
 
 
 def _reopen(directory: Path, experiments: Sequence[Experiment]) -> None:
-    """Take away the marks of failed runs, and outdated runs as a whole; one that is being made is left alone."""
+    """Remove done.json of failed runs, and outdated runs completely; runs that are being made are left alone."""
     outdated = 0
     for place in (directory / e.id for e in experiments):
         if not is_settled(place) and not StoredRun(place).outdated:
@@ -151,21 +151,20 @@ def _run_jobs(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any], w
                 if interrupt.requested:
                     raise KeyboardInterrupt
                 watch.look()
-                replacements = sum(_bury(group, plan, watch) for group in started)
+                replacements = sum(_record_lost_jobs(group, plan, watch) for group in started)
                 if replacements and watch.left:
                     started.append(launch(launcher, plan, replacements, slurm))
             for group in started:
-                _bury(group, plan, watch)
+                _record_lost_jobs(group, plan, watch)
         finally:
             for group in started:
                 group.stop()
 
 
-def _bury(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
-    """Mark the runs at which jobs were lost as failed; how many jobs are to be replaced. Full disks end the sweep."""
-    lost = group.lost()
+def _record_lost_jobs(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
+    """Mark runs whose jobs were lost as failed. Returns how many jobs to replace; raises if a job lost no run."""
     replacements = 0
-    for process, sentence in lost:
+    for process, sentence in group.lost():
         victims = [e for e in watch.left if process is not None and holder(plan.directory, e.id) == process]
         for experiment in victims:
             with claim(plan.directory, experiment.id) as ours:
@@ -173,12 +172,12 @@ def _bury(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
                     mark_failed(plan.directory / experiment.id, experiment, sentence)
                     replacements += 1
         if not victims:
-            raise InputError(f"{sentence} What is finished is kept; start the sweep again to go on.")
+            raise GossamerError(f"{sentence} What is finished is kept; start the sweep again to continue.")
     return replacements
 
 
 class _Watch:
-    """Looks at the directories of the runs and tells how far the sweep is."""
+    """Reports the progress of a sweep from the files of its runs."""
 
     def __init__(self, directory: Path, left: Sequence[Experiment], skipped: int, on_progress: Progress) -> None:
         self.left = list(left)
@@ -191,7 +190,7 @@ class _Watch:
         self._at_start = sum(map(self._part, left)) - len(left)
 
     def look(self, now: bool = True) -> None:
-        """Report what has changed since the last look; unless it must be `now`, not more often than is of use."""
+        """Report the progress; unless `now`, at most every SECONDS_BETWEEN_LOOKS."""
         if not now and time.monotonic() - self._looked < SECONDS_BETWEEN_LOOKS:
             return
         self._looked = time.monotonic()
@@ -209,7 +208,7 @@ class _Watch:
         self._on_progress(1 - remaining / self._total if self._total else 1.0, text)
 
     def _part(self, experiment: Experiment) -> float:
-        """How much of an unfinished run has been made, by its evaluations; a round lost in a crash counts too."""
+        """The fraction of an unfinished run that has been made, by its evaluations."""
         try:
             lines = (self._directory / experiment.id / "metrics.jsonl").read_bytes().count(b"\n")
         except OSError:

@@ -4,19 +4,16 @@ Heterogeneous quadratics on a graph, noisy gradients, one step size for all. Eac
 |grad f(xbar)|^2 is recorded round by round: once over the initial phase, once over the long run.
 """
 
-import dataclasses
 import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from gossamer import methods as rules
 from gossamer import topology as graphs
-from gossamer._common.files import without_infinities
 from gossamer.engine import minimize
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
@@ -57,9 +54,7 @@ class SyntheticConfig:
             raise InputError("zeta2 is empty, so there is nothing to run; give at least one value, such as 25.")
         for zeta2 in self.zeta2:
             if self.zeta2.count(zeta2) > 1:
-                raise InputError(
-                    f"zeta2 names {zeta2:g} more than once; every value is run for itself, so say it once."
-                )
+                raise InputError(f"zeta2 has {zeta2:g} more than once; give every value once.")
         if not 0 <= self.seed < 2**62:
             raise InputError(f"The seed must be a whole number from 0 to 2^62, but it is {self.seed}.")
 
@@ -90,12 +85,7 @@ class SyntheticResult:
     config: SyntheticConfig
     cells: list[SyntheticCell]
     notes: list[str]
-    """What was changed or left out so that a method could run, in sentences."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers; None where a run diverged beyond all numbers."""
-        plain: dict[str, Any] = without_infinities(dataclasses.asdict(self))
-        return plain
+    """Notes: methods that ran on another graph, were left out, or diverged."""
 
     @property
     def by_method(self) -> dict[str, list[SyntheticCell]]:
@@ -143,7 +133,7 @@ def _run_cell(config: SyntheticConfig, method: Method, graph: Topology, zeta2: f
 
 
 def _divergence(cells: list[SyntheticCell]) -> list[str]:
-    """A sentence on the methods whose runs ended beyond all numbers."""
+    """A note on the methods that diverged."""
     lost = list(dict.fromkeys(c.title for c in cells if not math.isfinite(c.tail_mean)))
     return [f"Diverged at this step size: {', '.join(lost)}; use a smaller one."] if lost else []
 

@@ -2,33 +2,44 @@
 
 import dataclasses
 import logging
+import os
+import platform
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy
+import torch
+
 from gossamer import data, methods, models, topology
 from gossamer._common.metrics import Row
+from gossamer._version import __version__
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
 from gossamer.engine import DivergenceError, StepSize, schedule, simulate
-from gossamer.experiments.environment import environment
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
-from gossamer.experiments.versions import versions_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
 
 
 ATTEMPT = "attempt.json"
-"""Beside the checkpoints: when this attempt began, by its date, and how long those before took."""
+"""In the directory of checkpoints: its date is when this attempt began."""
+
+
+class AttemptFile(TypedDict):
+    """attempt.json: how long earlier attempts took."""
+
+    seconds_before: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How a run is carried out. None of it changes the result."""
+    """How a run is carried out; nothing here changes the result."""
 
     data_dir: Path | None = None
     workers: int | None = None
@@ -39,10 +50,11 @@ class Execution:
 
 
 def train(experiment: Experiment, directory: Path, execution: Execution | None = None) -> StoredRun:
-    """Carry out an experiment in `directory`, from where it stopped if it has been begun there.
+    """Carry out an experiment in `directory`, or continue the run that is there.
 
-    A run that diverges is finished: it is marked so, with the reason, and nothing is raised. A run whose method or
-    graph came from a file that has changed since is made again. What fails before its first figures leaves nothing.
+    A run that diverges is finished: done.json records it with the reason, and nothing is raised. A run whose method or
+    graph came from a file that has changed since is made again. A run that fails before its first evaluation leaves no
+    files.
     """
     execution = execution or Execution()
     refuse_another(directory, experiment, "simulated")
@@ -71,7 +83,7 @@ def train(experiment: Experiment, directory: Path, execution: Execution | None =
 
 
 def begin(directory: Path, about: dict[str, Any]) -> None:
-    """Mark a run as under way, and note how long the attempts before this one took."""
+    """Mark a run as unfinished, and record how long earlier attempts took."""
     (directory / "done.json").unlink(missing_ok=True)
     write_json(directory / "run.json", about)
     mark = directory / "checkpoints" / ATTEMPT
@@ -80,14 +92,14 @@ def begin(directory: Path, about: dict[str, Any]) -> None:
         # An attempt lasted from its mark to the last file that it wrote.
         files = [*directory.glob("metrics.jsonl"), *mark.parent.iterdir()]
         last = max(path.stat().st_mtime for path in files)
-        before = read_json(mark)["seconds_before"] + last - mark.stat().st_mtime
+        before = read_json(mark, AttemptFile)["seconds_before"] + last - mark.stat().st_mtime
     write_json(mark, {"seconds_before": before})
 
 
 def finish(directory: Path, outcome: dict[str, Any]) -> None:
-    """Mark a run as finished, with the seconds of all attempts, and drop what was kept to continue it."""
+    """Mark a run as finished, with the seconds of all attempts, and remove its checkpoints."""
     mark = directory / "checkpoints" / ATTEMPT
-    before = read_json(mark)["seconds_before"] if mark.exists() else 0.0
+    before = read_json(mark, AttemptFile)["seconds_before"] if mark.exists() else 0.0
     write_json(directory / "done.json", {**outcome, "seconds": before + outcome["seconds"]})
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
@@ -101,14 +113,14 @@ def prepare(experiment: Experiment, data_dir: Path | None = None) -> tuple[NodeD
 
 
 def describe(experiment: Experiment, nodes: NodeData | None, graph: Topology | None, network: str) -> dict[str, Any]:
-    """What run.json holds; nodes and graph are None where a run failed before they were there."""
+    """The content of run.json; nodes and graph are None for a run that failed before they were made."""
     about: dict[str, Any] = {
         "id": experiment.id,
         "cell": experiment.cell,
         "label": experiment.label,
         "network": network,
         "experiment": experiment.to_dict(),
-        "versions": versions_of(experiment),
+        "versions": experiment.file_versions,
     }
     if graph is not None:
         about["graph"] = describe_graph(graph)
@@ -187,3 +199,43 @@ def _augmented(dataset: Dataset, augment: str) -> Dataset:
     if augment == "erasing":
         changed = dataclasses.replace(dataset.augmentation or Augmentation(), erasing=Erasing())
     return dataclasses.replace(dataset, augmentation=changed)
+
+
+def environment() -> dict[str, Any]:
+    """Versions, thread count, git commit of the working directory, and the kind of machine, without host names."""
+    return {
+        "gossamer": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+    }
+
+
+@cache
+def _processor() -> str:
+    """The processor's name, if it is known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+@cache
+def _commit() -> str | None:
+    """The git commit of the working directory, with + if files have changed since; None without git."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        return f"{head}+" if _git("status", "--porcelain", "--untracked-files=no") else head
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=5)
+    return done.stdout.strip()

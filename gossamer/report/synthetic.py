@@ -1,13 +1,12 @@
 """The synthetic experiment: a table, two figures and a page."""
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from gossamer._common.files import check_writable, write_text
+from gossamer._common.files import check_writable, to_json, write_text
 from gossamer.experiments.synthetic import SyntheticResult, initial_phase
 from gossamer.report.figures import load_matplotlib, save
 from gossamer.report.pages import render
@@ -65,7 +64,7 @@ def explain(result: SyntheticResult) -> str:
 
 def write_json(result: SyntheticResult, path: Path) -> None:
     """For every method and zeta^2, the curve and the mean over the last quarter of the rounds."""
-    write_text(path, json.dumps(result.to_json(), indent=1) + "\n")
+    write_text(path, to_json(result, indent=1) + "\n")
 
 
 def write_report(result: SyntheticResult, directory: Path, command: str) -> Path:

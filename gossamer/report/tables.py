@@ -14,7 +14,7 @@ from gossamer.experiments.store import StoredRun
 from gossamer.report.comparison import Comparison, ComparisonPanel, MethodResult, collect
 
 if TYPE_CHECKING:
-    from gossamer.experiments.paper.verdict import Panel as PaperPanel
+    from gossamer.experiments.paper.verdict import PaperPanel as PaperPanel
 
 _MOST_COLUMNS = 8
 

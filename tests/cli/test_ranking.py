@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gossamer.cli.ranking import ONLY_ONE, print_ranking
+from gossamer.cli.output import ONLY_ONE, print_ranking
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import select
 from gossamer.experiments.store import StoredRun

@@ -112,7 +112,7 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
     assert "Own Sign" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_compare_trains_an_edited_method_anew_and_says_so(capsys, caplog, tmp_path):
+def test_compare_trains_an_edited_method_again_and_says_so(capsys, caplog, tmp_path):
     own = tmp_path / "own_edited.py"
     text = (
         "import gossamer as gs\n\n\nclass Own(gs.Method):\n"
@@ -213,7 +213,7 @@ def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
         (["compare", "--methods", "dsgd,relaysum"], "RelaySum needs a tree"),
         (["compare", "--method", "dsgd"], "compare takes several methods: write --methods"),
         (["run", "--seed", "99999999999999999999"], "seed must be at most 4,611,686,018,427,387,903"),
-        (["compare", "--lr", "0.1", "--lrs", "0.1,0.2"], "--lr and --lrs say the same thing twice"),
+        (["compare", "--lr", "0.1", "--lrs", "0.1,0.2"], "--lr and --lrs mean the same; give only one"),
         (["compare", "--seeds", "one"], "seeds must be whole numbers separated by commas, not 'one'"),
         (["compare", "--lrs", "0.1,x"], "lrs must be numbers separated by commas"),
         (["compare", "--methods", ""], "method is an empty list"),
@@ -242,9 +242,9 @@ def test_parameters_after_a_comma_belong_to_the_method_before(capsys, tmp_path):
     code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
     assert code == 0
     assert "Momentum Tracking (beta=0.5, init=zero)" in out
-    assert "were there before" not in out
+    assert "were finished before" not in out
     code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
-    assert f"runs: {tmp_path / 'runs'} (3 of 3 were there before)" in out
+    assert f"runs: {tmp_path / 'runs'} (3 of 3 were finished before)" in out
 
 
 def test_epochs_take_the_place_of_the_rounds_of_a_file(capsys, tmp_path):
@@ -265,14 +265,14 @@ def test_compare_does_not_offer_what_it_refuses(capsys):
 
 
 def test_without_a_terminal_every_run_that_ends_gets_a_line(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 0.0)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
     _, _, err = gossamer(capsys, *arguments, "--seeds", "0")
     assert re.fullmatch(r"1 of 2: DSGD: [0-9.]+ % in [0-9.]+ s\n2 of 2: DSGDm: [0-9.]+ % in [0-9.]+ s\n", err)
     _, _, err = gossamer(capsys, *arguments, "--seeds", "0,1", "--json")
     assert [line.partition(":")[0] for line in err.splitlines()] == ["3 of 4", "4 of 4"]
     assert "DSGDm, seed 1: " in err
-    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 1e6)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 1e6)
     _, _, err = gossamer(capsys, *arguments, "--seeds", "2")
     assert err == ""
 
@@ -331,7 +331,7 @@ def test_without_a_terminal_the_figures_of_a_run_are_one_line(capsys, tmp_path, 
 
 
 def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("gossamer.cli.evaluation_lines.PATIENCE", 0.0)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     _, _, err = gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
     lines = err.splitlines()
     assert [line.partition(":")[0] for line in lines] == [f"round {r} of 4" for r in (0, 2, 4)]
@@ -340,7 +340,7 @@ def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_pa
 
 
 def test_a_live_table_shows_every_experiment(capsys):
-    from gossamer.cli.live import live_table
+    from gossamer.cli.progress import live_table
     from gossamer.experiments.experiment import Experiment
 
     experiments = [Experiment(method="dsgdm"), Experiment()]

@@ -75,12 +75,12 @@ def test_figures_end_where_they_cannot_be_read(tmp_path, line):
 
 
 @pytest.mark.parametrize("change", [{"experiment": None}, {"experiment": [1]}, {"environment": [1]}, {"label": 3}])
-def test_a_run_that_is_not_described_is_left_out(tmp_path, caplog, change):
+def test_a_run_that_is_not_described_is_left_out_and_the_key_is_named(tmp_path, caplog, change):
     store(tmp_path, 0)
     path = store(tmp_path, 1) / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert [row["seed"] for row in run_rows([tmp_path])] == [0]
-    assert "does not describe a run; delete this directory" in caplog.text
+    assert f"at `$.{next(iter(change))}`; delete this run's directory" in caplog.text
 
 
 def test_figures_that_cannot_be_read_leave_the_run_out(tmp_path, caplog):

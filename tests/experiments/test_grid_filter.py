@@ -85,5 +85,5 @@ def test_words_are_read(texts, found):
 
 @pytest.mark.parametrize("text", ["seed", "seed=", "=3", "grid.toml"])
 def test_what_is_no_condition_gets_a_sentence(text):
-    with pytest.raises(GossamerError, match=f"not '{text}'; what does not belong to --only goes before it"):
+    with pytest.raises(GossamerError, match=f"not '{text}'; put other arguments before --only"):
         wanted([text])

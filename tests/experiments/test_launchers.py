@@ -20,11 +20,9 @@ def _submitit():
 
 @pytest.mark.usefixtures("_submitit")
 def test_submitted_jobs_make_every_run(tmp_path):
-    experiments = [Experiment(**TINY, seed=seed) for seed in range(3)]
-    outcome = run_sweep(experiments, tmp_path / "runs", jobs=2, launcher="local", slurm={"time": 5})
-    assert (outcome.done, outcome.failed) == (3, 0)
-    again = run_sweep(experiments, tmp_path / "runs", jobs=1, launcher="local")
-    assert again.skipped == 3
+    experiments = [Experiment(**TINY, seed=seed) for seed in range(2)]
+    outcome = run_sweep(experiments, tmp_path / "runs", launcher="local", slurm={"time": 5})
+    assert (outcome.done, outcome.failed) == (2, 0)
 
 
 @pytest.mark.usefixtures("_submitit")

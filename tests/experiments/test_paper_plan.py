@@ -5,7 +5,7 @@ import pytest
 from gossamer import GossamerError
 from gossamer.data.catalog import CATALOG
 from gossamer.experiments.paper import recipes
-from gossamer.experiments.paper.plan import plan
+from gossamer.experiments.paper.recipes import plan
 
 
 @pytest.fixture
@@ -70,14 +70,14 @@ class TestMissingData:
 
 class TestDeepModels:
     def test_lenet_stands_in_where_the_data_is_here(self, monkeypatch):
-        monkeypatch.setattr("gossamer.experiments.paper.plan.missing_datasets", lambda *_: [])
+        monkeypatch.setattr("gossamer.experiments.paper.recipes.missing_datasets", lambda *_: [])
         made = plan(grid("table3", "smoke"), "smoke")
         assert {(e.dataset, e.model_name) for e in made.experiments} == {("cifar-10", "lenet")}
         assert made.stand_ins == "lenet in place of vgg-11, resnet-34"
         assert made.notes[0].startswith("resnet-34 and vgg-11 would take minutes")
 
     def test_nothing_stands_in_for_lenet_or_at_other_scales(self, monkeypatch):
-        monkeypatch.setattr("gossamer.experiments.paper.plan.missing_datasets", lambda *_: [])
+        monkeypatch.setattr("gossamer.experiments.paper.recipes.missing_datasets", lambda *_: [])
         for name, scale in (("table8", "smoke"), ("table3", "quick")):
             made = plan(grid(name, scale), scale)
             assert made.experiments == grid(name, scale).experiments

@@ -8,15 +8,14 @@ import pytest
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid_filter import part_of
 from gossamer.experiments.paper import recipes
-from gossamer.experiments.paper.measurement import measure
-from gossamer.experiments.paper.plan import Plan, Planned
-from gossamer.experiments.paper.verdict import Line, Panel, Verdict, judge, published, rank
+from gossamer.experiments.paper.recipes import PaperPlan, PlannedRun
+from gossamer.experiments.paper.verdict import PaperLine, PaperPanel, Verdict, judge, measure, published, rank
 from gossamer.experiments.selection import select
 from gossamer.experiments.store import StoredRun, write_json
 
 
 def line(label, mean, paper, std=0.0, diverged=False):
-    return Line(
+    return PaperLine(
         method=label, label=label, mean=mean, std=None, lr=None, seeds=1, diverged=diverged, paper_mean=paper,
         paper_std=std,
     )  # fmt: skip
@@ -41,7 +40,7 @@ def store(directory, experiment: Experiment, accuracy: float | None, status="don
 def planned(name="table8", scale="quick", lrs=None, seeds=None, **wanted):
     grid = recipes.read(name, scale, lrs=lrs, seeds=seeds)
     grid = part_of(grid, {k: [v] for k, v in wanted.items()}) if wanted else grid
-    return [Planned(e, e) for e in grid.experiments]
+    return [PlannedRun(e, e) for e in grid.experiments]
 
 
 class TestRanking:
@@ -161,7 +160,7 @@ class TestJudgement:
         digits = Experiment(dataset="digits", rounds=5)
         asked = [p.asked for p in planned("table2", "smoke", method="momentum-tracking")]
         run = store(tmp_path, digits, 0.9)
-        verdict = judge(recipes.about("table2"), [Planned(e, digits) for e in asked], select([run]))
+        verdict = judge(recipes.about("table2"), [PlannedRun(e, digits) for e in asked], select([run]))
         assert [p.title for p in verdict.panels] == [
             f"{name}, k = 4 (digits in place of {name})" for name in ("fashion-mnist", "svhn", "cifar-10")
         ]
@@ -174,7 +173,7 @@ class TestJudgement:
 
     def test_a_stand_in_for_the_model_is_no_comparison_either(self):
         asked = [p.asked for p in planned("table3", k="4", model="vgg-11")]
-        verdict = judge(recipes.about("table3"), [Planned(e, replace(e, model="lenet")) for e in asked], [])
+        verdict = judge(recipes.about("table3"), [PlannedRun(e, replace(e, model="lenet")) for e in asked], [])
         (panel,) = verdict.panels
         assert "lenet in place of vgg-11" in panel.title
         assert panel.sentence == "no comparison: lenet stands in"
@@ -205,7 +204,7 @@ class TestJudgement:
         assert (panel.ranking.pairs, panel.ranking.clear_pairs) == (1, 0), "an average has no standard deviation"
 
     def test_the_summary_leaves_clear_pairs_out_if_there_are_none(self):
-        unclear = Verdict((Panel("k = 4", (line("a", 90, 80.0, 5.0), line("b", 70, 79.0, 5.0))),))
+        unclear = Verdict((PaperPanel("k = 4", (line("a", 90, 80.0, 5.0), line("b", 70, 79.0, 5.0))),))
         assert unclear.sentence == (
             "Rankings in 1 panel: same winner in 1, same order in 1; 1 of 1 pairs of methods in the paper's order."
         )
@@ -227,7 +226,7 @@ class TestMeasurement:
     def test_what_the_runs_of_a_plan_say(self, tmp_path):
         plans = planned(k="4", method="abm", lrs=[0.1, 0.01])
         runs = [store(tmp_path, p.made, 0.7, status) for p, status in zip(plans, ("done", "unfinished"), strict=True)]
-        found = measure(recipes.about("table8"), Plan(plans, []), runs)
+        found = measure(recipes.about("table8"), PaperPlan(plans, []), runs)
         told = found.to_json("quick", ["gossamer paper table8"])
         assert list(told) == [
             "item", "title", "scale", "epochs", "commands", "runs", "seconds", "summary", "panels", "averages",
@@ -240,10 +239,10 @@ class TestMeasurement:
 
     def test_before_any_run_and_with_runs_of_other_lengths(self):
         plans = planned(k="4", method="abm")
-        longer = [Planned(p.asked, replace(p.made, epochs=30.0)) for p in plans]
-        in_rounds = [Planned(p.asked, replace(p.made, rounds=5)) for p in plans]
+        longer = [PlannedRun(p.asked, replace(p.made, epochs=30.0)) for p in plans]
+        in_rounds = [PlannedRun(p.asked, replace(p.made, rounds=5)) for p in plans]
         for chosen, epochs in ((plans, 20.0), ([*plans, *longer], None), (in_rounds, None)):
-            told = measure(recipes.about("table8"), Plan(chosen, []), []).to_json("quick", [])
+            told = measure(recipes.about("table8"), PaperPlan(chosen, []), []).to_json("quick", [])
             assert (told["epochs"], told["runs"], told["seconds"]) == (epochs, 0, None)
 
 

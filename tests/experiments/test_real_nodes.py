@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ import torch
 
 from gossamer.cli.run import run as run_command
 from gossamer.engine import DivergenceError
-from gossamer.errors import GossamerError, PeerError
-from gossamer.experiments import real_nodes as processes
+from gossamer.errors import GossamerError, InputError, PeerError
+from gossamer.experiments import real_nodes
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import claim
 from gossamer.experiments.real_nodes import train_here
@@ -23,17 +24,15 @@ from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
 
 EXPERIMENT = Experiment(
-    nodes=4, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, schedule="cosine", lr=0.05,
-    rounds=24, batch_size=32, evaluations=4,
+    nodes=3, topology="chain", partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, lr=0.05,
+    schedule="cosine", rounds=49, batch_size=32, evaluations=12,
 )  # fmt: skip
 TIMES = ("seconds", "samples_per_second")
 
 
-def launch(
-    tmp_path: Path, experiment: Experiment, out: Path, *options: str, flags: tuple[str, ...] = ()
-) -> subprocess.Popen[str]:
+def launch(experiment: Experiment, out: Path, *options: str, flags: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """`gossamer run` under torchrun, one process per node."""
-    file = tmp_path / "experiment.toml"
+    file = out.with_suffix(".toml")
     file.write_text("".join(f"{k} = {v!r}\n" for k, v in experiment.to_dict().items()))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(experiment.nodes)]
     return subprocess.Popen(
@@ -41,20 +40,6 @@ def launch(
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )  # fmt: skip
-
-
-THREADS_AFTERWARDS = """
-import gc, os, sys
-from pathlib import Path
-from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.real_nodes import train_here
-from gossamer.network import waiting
-gc.disable()
-waiting._POLL = 0.0005  # sees every wait
-train_here(Experiment(nodes=2, partition="iid", rounds=30), Path(sys.argv[1]))
-left = [name for path in Path("/proc/self/task").glob("*/comm") if "gloo" in (name := path.read_text())]
-Path(__file__).with_name("left" + os.environ["RANK"]).write_text(str(left))
-"""
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -70,28 +55,43 @@ def untimed(run: StoredRun) -> list[dict[str, object]]:
     return [{k: v for k, v in row.items() if k not in TIMES} for row in run.rows]
 
 
-@pytest.mark.timeout(240)
-def test_processes_give_the_figures_of_the_simulator(tmp_path):
-    process = launch(tmp_path, EXPERIMENT, tmp_path / "real")
+@pytest.fixture(scope="module")
+def real(tmp_path_factory) -> tuple[StoredRun, str]:
+    """EXPERIMENT on three processes, and what was printed."""
+    directory = tmp_path_factory.mktemp("real") / "run"
+    process = launch(EXPERIMENT, directory, flags=("--logger", "tensorboard") if find_spec("tensorboard") else ())
     printed = finish(process)
     assert process.returncode == 0, printed
-    assert "4 nodes (processes)" in printed
-    real, simulated = StoredRun(tmp_path / "real"), train(EXPERIMENT, tmp_path / "simulated")
-    assert sorted(p.name for p in real.directory.iterdir()) == ["done.json", "metrics.jsonl", "run.json"]
-    assert real.about["experiment"] == simulated.about["experiment"]
-    assert [row["round"] for row in real.rows] == [0, 6, 12, 18, 24]
-    for ours, theirs in zip(untimed(real), untimed(simulated), strict=True):
+    return StoredRun(directory), printed
+
+
+@pytest.mark.timeout(240)
+def test_processes_give_the_figures_of_the_simulator(real, tmp_path):
+    run, printed = real
+    assert "3 nodes (processes)" in printed
+    simulated = train(EXPERIMENT, tmp_path / "simulated")
+    assert run.about["experiment"] == simulated.about["experiment"]
+    rounds = [row["round"] for row in simulated.rows]
+    assert len({b - a for a, b in pairwise(rounds)}) > 1, "evaluations that do not divide the rounds"
+    assert [row["round"] for row in run.rows] == rounds
+    for ours, theirs in zip(untimed(run), untimed(simulated), strict=True):
         assert ours.keys() == theirs.keys()
         for key, value in theirs.items():
             assert ours[key] == (value if value is None else pytest.approx(value, rel=1e-4, abs=1e-7)), key
 
 
+def test_one_node_writes_the_files_and_the_log(real):
+    run, _ = real
+    logs = run.directory / "tensorboard"
+    assert {"done.json", "metrics.jsonl", "run.json"} == {p.name for p in run.directory.iterdir()} - {logs.name}
+    if not find_spec("tensorboard"):
+        pytest.skip("pip install 'gossamer[tensorboard]'")
+    assert len(list(logs.iterdir())) == 1
+
+
 @pytest.mark.timeout(300)
-def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(tmp_path):
-    experiment = Experiment.from_dict({**EXPERIMENT.to_dict(), "rounds": 60, "evaluations": 12})
-    whole = launch(tmp_path, experiment, tmp_path / "whole")
-    assert "done" in finish(whole)
-    killed = launch(tmp_path, experiment, tmp_path / "killed", "--max-restarts", "1")
+def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(real, tmp_path):
+    killed = launch(EXPERIMENT, tmp_path / "killed", "--max-restarts", "1")
     while len(StoredRun(tmp_path / "killed").rows) < 4:
         assert killed.poll() is None
         time.sleep(0.02)
@@ -99,54 +99,59 @@ def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(tmp_p
     os.kill(int(workers[-1]), signal.SIGKILL)
     printed = finish(killed)
     assert killed.returncode == 0, printed
-    assert untimed(StoredRun(tmp_path / "killed")) == untimed(StoredRun(tmp_path / "whole"))
+    assert untimed(StoredRun(tmp_path / "killed")) == untimed(real[0])
 
 
-@pytest.mark.timeout(200)
-def test_divergence_is_recorded_by_all_and_a_wrong_number_of_processes_is_refused(tmp_path):
-    wild = Experiment.from_dict({**EXPERIMENT.to_dict(), "lr": 1e6, "clip": 0.0, "schedule": "constant", "nodes": 2})
-    process = launch(tmp_path, wild, tmp_path / "wild")
-    printed = finish(process)
-    assert process.returncode == 0, printed
-    run = StoredRun(tmp_path / "wild")
-    assert run.status == "diverged"
-    assert "the loss of node" in run.outcome["reason"]
-    few = launch(tmp_path, Experiment(nodes=2, rounds=2, partition="iid"), tmp_path / "few", "--nproc-per-node", "1")
-    assert "2 nodes but torchrun started 1 processes" in finish(few)
-    assert few.returncode != 0
+DIVERGING = """
+import gc, os, sys
+from pathlib import Path
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.real_nodes import train_here
+from gossamer.network import waiting
+gc.disable()
+waiting._POLL = 0.0005  # sees every wait
+train_here(Experiment(nodes=2, partition="iid", rounds=30, lr=1e6), Path(sys.argv[1]))
+left = [name for path in Path("/proc/self/task").glob("*/comm") if "gloo" in (name := path.read_text())]
+Path(__file__).with_name("left" + os.environ["RANK"]).write_text(str(left))
+"""
 
 
-@pytest.mark.timeout(200)
-def test_evaluations_are_those_of_the_simulator_and_reach_the_loggers(tmp_path):
-    experiment = Experiment(nodes=2, partition="iid", rounds=35, batch_size=55, evaluations=10)
-    assert prepare(experiment)[0].rounds_per_epoch(55) == 12
-    flags = ("--logger", "tensorboard") if find_spec("tensorboard") else ()
-    process = launch(tmp_path, experiment, tmp_path / "real", flags=flags)
-    printed = finish(process)
-    assert process.returncode == 0, printed
-    real, simulated = StoredRun(tmp_path / "real"), train(experiment, tmp_path / "simulated")
-    assert [row["round"] for row in real.rows] == [row["round"] for row in simulated.rows] == [*range(0, 34, 3), 35]
-    assert not flags or len(list((tmp_path / "real" / "tensorboard").iterdir())) == 1
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the names of threads are read from /proc")
-def test_no_thread_of_the_network_is_left_that_could_abort_the_exit(tmp_path):
+def test_divergence_is_recorded_and_no_thread_of_the_network_is_left_that_could_abort_the_exit(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(THREADS_AFTERWARDS)
+    script.write_text(DIVERGING)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*command, str(script), str(tmp_path / "run")], timeout=100, check=True)
+    run = StoredRun(tmp_path / "run")
+    assert run.status == "diverged"
+    assert "the loss of node" in run.outcome["reason"]
+    # Where there is no /proc, the names of threads are not known and nothing is found.
     assert [(tmp_path / f"left{rank}").read_text() for rank in (0, 1)] == ["[]", "[]"]
 
 
-@pytest.mark.timeout(200)
+@pytest.fixture
+def _one_process(tmp_path, monkeypatch):
+    """This process as the only one that torchrun started."""
+    found = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("_one_process")
+def test_a_wrong_number_of_processes_is_refused(tmp_path):
+    with pytest.raises(InputError, match="2 nodes but torchrun started 1 processes"):
+        train_here(Experiment(nodes=2, rounds=2, partition="iid"), tmp_path)
+
+
+@pytest.mark.usefixtures("_one_process")
 def test_the_process_that_writes_claims_the_directory_for_all(tmp_path):
-    experiment = Experiment(nodes=2, rounds=2, partition="iid")
-    with claim(tmp_path, "run"):
-        refused = launch(tmp_path, experiment, tmp_path / "run")
-        assert f"is being made by another process ({os.getpid()})" in finish(refused)
-        assert refused.returncode != 0
-        assert not StoredRun(tmp_path / "run").rows
-    assert "done" in finish(launch(tmp_path, experiment, tmp_path / "run"))
+    experiment = Experiment(nodes=1, rounds=2, partition="iid", topology="complete", batch_size=32)
+    with (
+        claim(tmp_path, "run"),
+        pytest.raises(InputError, match=rf"is being made by another process \({os.getpid()}\)"),
+    ):
+        train_here(experiment, tmp_path / "run")
+    assert not StoredRun(tmp_path / "run").rows
+    assert train_here(experiment, tmp_path / "run").status == "done"
 
 
 def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkeypatch):
@@ -155,18 +160,18 @@ def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkey
 
     experiment = Experiment(nodes=1, partition="iid", topology="complete")
     nodes, graph = prepare(experiment)
-    here = processes.NodeTraining(experiment, nodes, graph, torch.device("cpu"))
-    monkeypatch.setattr(processes.dist, "all_gather", closed)
+    here = real_nodes.NodeTraining(experiment, nodes, graph, torch.device("cpu"))
+    monkeypatch.setattr(real_nodes.dist, "all_gather", closed)
     with pytest.raises(PeerError, match=r"went away during the exchange of figures.*Connection closed by peer"):
         here.gather(1.0)
 
 
 @pytest.fixture
-def here(monkeypatch) -> processes.NodeTraining:
+def here(monkeypatch) -> real_nodes.NodeTraining:
     """A node without others, whose figures are all there are."""
     experiment = Experiment(nodes=1, partition="iid", topology="complete", rounds=2, batch_size=32)
-    monkeypatch.setattr(processes.dist, "all_gather", lambda rows, mine: rows[0].copy_(mine))
-    return processes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
+    monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine: rows[0].copy_(mine))
+    return real_nodes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
 
 
 def test_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here):
@@ -187,7 +192,7 @@ def test_the_command_hands_everything_on(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard", reason="pip install 'gossamer[tensorboard]'")
     monkeypatch.chdir(tmp_path)
     seen: list[tuple[Experiment, Path, Execution]] = []
-    monkeypatch.setattr(processes, "train_here", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr(real_nodes, "train_here", lambda *arguments: seen.append(arguments))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
     run_command(device="cuda", workers=3, logger="tensorboard", data_dir=tmp_path)
     run_command(out=tmp_path / "here")

@@ -7,18 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from gossamer import GossamerError
-from gossamer.errors import InputError
+from gossamer import GossamerError, Method
+from gossamer._common.files import cannot_write
+from gossamer.cli import main
+from gossamer.errors import DiskError
+from gossamer.experiments import training
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.grid import Grid
-from gossamer.experiments.job import StorageError, WorkPlan, mark_failed, stop_if_storage_is_exhausted
+from gossamer.experiments.grid import Grid, read_grid
+from gossamer.experiments.job import WorkPlan, mark_failed, work
 from gossamer.experiments.locks import claim, holder
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
+from gossamer.experiments.training import train
+from gossamer.experiments.user_files import load_python
 
 TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 
@@ -59,12 +65,22 @@ class Slow(DSGD):
     def step(self, *arguments, **more):
         time.sleep(0.05)
         super().step(*arguments, **more)
+
+@dataclass(frozen=True, eq=False)
+class Interrupted(DSGD):
+    name = "interrupted"
+    facts = Facts(title="Interrupted", sends=1)
+    def step(self, *arguments, **more):
+        super().step(*arguments, **more)
+        os.kill(os.getpid(), signal.SIGINT)
 """
 
 
 @pytest.fixture
-def watched(tmp_path):
-    """A Python file to load, and the runs that have been begun since."""
+def watched(tmp_path, monkeypatch):
+    """A Python file to load, here or in other processes, and the runs that have been begun since."""
+    monkeypatch.setattr(training, "train", training.train)  # what the file replaces is put back
+    monkeypatch.setattr(Method, "_registry", dict(Method._registry))
     log = tmp_path / "begun.txt"
     log.touch()
     path = tmp_path / f"watched_{tmp_path.name}.py"
@@ -99,9 +115,6 @@ def wait_until(condition, process):
 
 
 def test_the_time_left_is_told_while_runs_are_left(tmp_path):
-    from gossamer.experiments.sweep import _Watch
-    from gossamer.experiments.training import train
-
     experiments, told = grid(seed=[0, 1]), []
     watch = _Watch(tmp_path, experiments, 0, lambda *words: told.append(words))
     for experiment in experiments:
@@ -127,7 +140,7 @@ def test_every_run_is_made_once_and_never_again(tmp_path, jobs):
     assert all("of 4 runs" in words for _, words in told)
     before = finished(tmp_path / "runs")
     assert sorted(before) == sorted(e.id for e in experiments)
-    again = run_sweep([*experiments, *grid(seed=[7])], tmp_path / "runs", jobs=jobs)
+    again = run_sweep([*experiments, *grid(seed=[7])], tmp_path / "runs")
     assert (again.done, again.skipped) == (5, 4)
     after = finished(tmp_path / "runs")
     assert {name: after[name] for name in before} == before
@@ -156,42 +169,38 @@ def test_failed_and_diverged_runs_are_recorded_and_do_not_stop_the_others(tmp_pa
 
 
 @pytest.mark.timeout(400)
-def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched):
-    from gossamer.experiments.own_methods import load_python
-
+def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched, capsys):
     path, begun = watched
     file = toml(tmp_path / "g.toml", method=["broken", "deadly", "dsgd"], seed=[0, 1])
-    process = sweep_command(file, "--out", tmp_path / "runs", "--jobs", 2, "--load", path, "--json")
-    out, err = process.communicate()
-    assert process.returncode == 1, err
-    result = json.loads(out)
-    assert (result["done"], result["failed"]) == (2, 4)
-    reasons = sorted(result["reasons"].values())
-    assert all(reason.startswith("RuntimeError: it broke (watched_") for reason in reasons[:2])
-    assert all("was ended by SIGKILL; memory may have run out" in reason for reason in reasons[2:])
-    assert len(begun()) == len(set(begun())) == 6
-    load_python([path])  # a second time, in this process, so that the stored names mean something here
-    load_python([path])
-    assert {c["label"]: c["seeds"] for c in result["cells"]} == {"Broken": 0, "Deadly": 0, "DSGD": 2}
+    arguments = [file, "--out", tmp_path / "runs", "--jobs", 2, "--load", path, "--only", "seed=0", "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", *map(str, arguments)])
+    assert ended.value.code == 1
+    result = json.loads(capsys.readouterr().out)
+    assert (result["done"], result["failed"]) == (1, 2)
+    broken, killed = sorted(result["reasons"].values())
+    assert broken.startswith("RuntimeError: it broke (watched_")
+    assert "was ended by SIGKILL; memory may have run out" in killed
+    assert len(begun()) == len(set(begun())) == 3
+    assert {c["label"]: c["seeds"] for c in result["cells"]} == {"Broken": 0, "Deadly": 0, "DSGD": 1}
 
 
 @pytest.mark.timeout(400)
 def test_a_sweep_killed_half_way_finishes_with_each_run_done_once(tmp_path, watched):
     path, begun = watched
-    file = toml(tmp_path / "g.toml", method="slow", seed=list(range(8)), rounds=10)
+    file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=10)
     directory = tmp_path / "runs"
     process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
-    wait_until(lambda: len(finished(directory)) >= 3, process)
+    wait_until(lambda: len(finished(directory)) >= 2, process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()  # returns when its jobs, which write to the same pipe, have ended as well
     before, half_way = finished(directory), begun()
-    assert 3 <= len(before) < 8
-    process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert f"8 done ({len(before)} of them before)" in out
+    assert 2 <= len(before) < 6
+    load_python([path])
+    outcome = run_sweep(read_grid(file).experiments, directory, load=[path])
+    assert outcome.sentence.startswith(f"6 done ({len(before)} of them before)")
     after = finished(directory)
-    assert len(after) == 8
+    assert len(after) == 6
     assert {name: after[name] for name in before} == before, "what was finished has been made again"
     resumed = begun()[len(half_way) :]
     assert sorted(resumed) == sorted(set(after) - set(before)), "each of the others was made once"
@@ -208,7 +217,7 @@ def _is_claimed(directory, name):
 def test_two_sweeps_in_one_directory_share_the_work(tmp_path, watched):
     path, begun = watched
     file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=4)
-    arguments = (file, "--out", tmp_path / "runs", "--jobs", 2, "--load", path)
+    arguments = (file, "--out", tmp_path / "runs", "--load", path)
     processes = [sweep_command(*arguments), sweep_command(*arguments)]
     for process in processes:
         out, err = process.communicate()
@@ -217,19 +226,31 @@ def test_two_sweeps_in_one_directory_share_the_work(tmp_path, watched):
     assert len(begun()) == len(set(begun())) == 6
 
 
+INTERRUPTED = "gossamer: interrupted; what is finished is kept\n"
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupted_sweep_writes_checkpoints_and_goes_on(tmp_path, watched, jobs):
+def test_interrupted_jobs_write_checkpoints(tmp_path, watched):
     path, _ = watched
     file = toml(tmp_path / "g.toml", method="slow", seed=[0, 1], rounds=100, evaluations=50)
     directory = tmp_path / "runs"
-    process = sweep_command(file, "--out", directory, "--jobs", jobs, "--load", path)
-    wait_until(lambda: len(list(directory.glob("*/metrics.jsonl"))) == jobs, process)
+    process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
+    wait_until(lambda: len(list(directory.glob("*/metrics.jsonl"))) == 2, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
-    assert (process.returncode, err) == (130, "gossamer: interrupted; what is finished is kept\n")
+    assert (process.returncode, err) == (130, INTERRUPTED)
     assert not finished(directory)
-    assert len(list(directory.glob("*/checkpoints/round-*.ckpt"))) == jobs
+    assert len(list(directory.glob("*/checkpoints/round-*.ckpt"))) == 2
+
+
+def test_an_interrupted_sweep_without_jobs_writes_a_checkpoint(tmp_path, watched, capsys):
+    path, _ = watched
+    file = toml(tmp_path / "g.toml", method="interrupted", seed=[0, 1], rounds=100)
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(file), "--out", str(tmp_path / "runs"), "--load", str(path)])
+    assert (ended.value.code, capsys.readouterr().err) == (130, INTERRUPTED)
+    assert not finished(tmp_path / "runs")
+    assert len(list((tmp_path / "runs").glob("*/checkpoints/round-*.ckpt"))) == 1
 
 
 @pytest.mark.timeout(400)
@@ -237,29 +258,30 @@ def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path):
     """On a real file system without room, mounted in a namespace of its own."""
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this system does not let users mount file systems of their own")
+    experiments = grid(seed=[0, 1, 2], rounds=1)
+    run_sweep(experiments[:1], tmp_path / "runs")
     file = toml(tmp_path / "g.toml", seed=[0, 1, 2], rounds=1)
     place = tmp_path / "small"
     place.mkdir()
-    sweep = f"{sys.executable} -m gossamer sweep {file} --out {place}/runs"
     script = f"""
         mount -t tmpfs -o size=4m none {place}
-        {sweep} --only seed=0 >/dev/null || exit 3
+        cp -r {tmp_path}/runs {place}/runs
         free=$(df --output=avail -k {place} | tail -n 1)
         head -c $((free - 40))k /dev/zero > {place}/filler
-        {sweep} --jobs 2 --json; echo "code $?"
-        grep -l '"done"' {place}/runs/*/done.json | wc -l
+        {sys.executable} -m gossamer sweep {file} --out {place}/runs --jobs 2 --json; echo "code $?"
         cat {place}/runs/*/done.json | grep -c failed
-        rm {place}/filler
-        {sweep} | tail -n 1
+        cp -r {place}/runs {tmp_path}/kept
     """
     done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True)
-    code, kept, failed, last = done.stdout.splitlines()
+    code, failed = done.stdout.splitlines()
     assert (code, failed) == ("code 2", "0"), done.stderr
-    assert int(kept) >= 1
-    assert f"3 done ({kept} of them before)" in last
+    kept = len(finished(tmp_path / "kept"))
+    outcome = run_sweep(experiments, tmp_path / "kept")
+    assert (outcome.done, outcome.skipped) == (3, kept)
+    assert kept >= 1
     (sentence,) = done.stderr.strip().splitlines()
     assert "No space left" in sentence or "the disk is probably full" in sentence
-    assert sentence.endswith("What is finished is kept; start the sweep again to go on.")
+    assert sentence.endswith("What is finished is kept; start the sweep again to continue.")
 
 
 def test_a_write_that_fails_ends_the_work_with_its_sentence(tmp_path, monkeypatch):
@@ -273,7 +295,7 @@ def test_a_write_that_fails_ends_the_work_with_its_sentence(tmp_path, monkeypatc
         return real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(GossamerError, match=r"Cannot write .*No space left on device; .*make room"):
+    with pytest.raises(DiskError, match=r"Cannot write .*No space left on device; .*make room"):
         run_sweep(experiments, tmp_path / "runs")
     monkeypatch.undo()
     assert {StoredRun(tmp_path / "runs" / name).status for name in finished(tmp_path / "runs")} == {"done"}
@@ -363,22 +385,23 @@ def test_the_sentence_tells_all():
 @pytest.mark.parametrize(
     ("error", "stops"),
     [
-        (OSError(28, "No space left on device"), True),
-        (PermissionError(13, "Permission denied", "runs/x/run.json"), True),
+        (cannot_write(Path("runs/x/run.json"), OSError(28, "No space left on device")), True),
+        (cannot_write(Path("runs/x/run.json"), PermissionError(13, "Permission denied")), True),
+        (cannot_write(Path("runs/x/checkpoints/round-1.ckpt"), NotADirectoryError(20, "Not a directory")), False),
+        (DiskError("Cannot read data/labels.gz: Permission denied"), False),
         (PermissionError(13, "Permission denied", "data/labels.gz"), False),
-        (RuntimeError("PytorchStreamWriter failed writing file data/3"), True),
         (RuntimeError("it broke"), False),
     ],
 )
-def test_only_trouble_with_the_runs_own_disk_stops_the_sweep(error, stops):
-    wrapped = InputError("Cannot write")
-    wrapped.__cause__ = error
-    for raised in (error, wrapped) if isinstance(error, OSError) else (error,):
-        if stops:
-            with pytest.raises(StorageError):
-                stop_if_storage_is_exhausted(Path("runs"), raised, "a sentence")
-        else:
-            stop_if_storage_is_exhausted(Path("runs"), raised, "a sentence")
+def test_only_a_disk_that_takes_nothing_more_stops_the_sweep(tmp_path, monkeypatch, error, stops):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("gossamer.experiments.training.train", fail)
+    plan = WorkPlan(directory=tmp_path, experiments=[Experiment(**TINY)])
+    with pytest.raises(DiskError) if stops else nullcontext():
+        work(plan)
+    assert StoredRun(tmp_path / plan.experiments[0].id).status == ("unfinished" if stops else "failed")
 
 
 def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):

@@ -25,7 +25,7 @@ set = {topology = "chain"}
 @pytest.fixture
 def gossamer(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 1e6)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 1e6)
     (tmp_path / "grid.toml").write_text(GRID)
 
     def gossamer(*arguments):
@@ -63,7 +63,7 @@ def test_from_a_file_to_a_ranking_and_a_table(gossamer, tmp_path):
 
 
 def test_runs_that_end_are_told_to_a_log(gossamer, monkeypatch):
-    monkeypatch.setattr("gossamer.cli.sweep_progress.PATIENCE", 0.0)
+    monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     code, _, err = gossamer("sweep", "grid.toml", "--only", "method=dsgd")
     assert code == 0
     assert [line.partition(" % in ")[0][:-4] for line in err.splitlines()] == [

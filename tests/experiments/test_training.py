@@ -13,9 +13,9 @@ import pytest
 from gossamer import GossamerError, methods
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.job import mark_failed
-from gossamer.experiments.own_methods import load_python
 from gossamer.experiments.store import StoredRun, add_row, find_runs
 from gossamer.experiments.training import ATTEMPT, Execution, begin, finish, train
+from gossamer.experiments.user_files import load_python
 
 TINY = Experiment(rounds=6, batch_size=16, lr=0.05, evaluations=3, nodes=4, partition="k-class:k=5")
 
@@ -274,7 +274,7 @@ def test_a_killed_run_goes_on_to_the_same_figures(tmp_path):
 
 def test_rows_of_a_lost_attempt_are_replaced(tmp_path):
     def row(r, attempt):
-        return {"round": r, "epoch": r / 2, "accuracy": 0.5, "attempt": attempt}
+        return {"round": r, "epoch": r / 2, "accuracy": 0.5, "loss": attempt}
 
     for r in (0, 2, 4):
         add_row(tmp_path, row(r, 1))

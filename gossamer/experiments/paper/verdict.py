@@ -1,23 +1,23 @@
-"""What was measured beside what the paper printed: differences in points, and whether the methods rank alike."""
+"""Measured accuracies beside the published ones: differences in points, and whether the methods rank alike."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from gossamer import methods
 from gossamer.data import partition
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.paper.plan import Planned
 from gossamer.experiments.paper.published import PublishedCell, cells
-from gossamer.experiments.paper.recipes import Recipe
-from gossamer.experiments.selection import Cell, common_seeds, seeds_note
+from gossamer.experiments.paper.recipes import PaperPlan, PaperRecipe, PlannedRun, Scale
+from gossamer.experiments.selection import Cell, common_seeds, seeds_note, select
+from gossamer.experiments.store import StoredRun
 
 
 @dataclass(frozen=True)
-class Line:
+class PaperLine:
     """One method in one panel; accuracies are in percent, None where there is none."""
 
     method: str
@@ -78,7 +78,7 @@ class Ranking:
 
     @property
     def sentence(self) -> str:
-        """All of it in words."""
+        """A summary in one sentence."""
         if not self.pairs:
             return "ranking: no two methods to compare with the paper"
         start = "ranking" if self.compared == self.methods else f"ranking of {self.compared} of {self.methods} methods"
@@ -94,13 +94,13 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Panel:
+class PaperPanel:
     """Methods that are compared with each other."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[PaperLine, ...]
     stand_in: str = ""
-    """"digits stand in", say, if what was trained is not what the paper trained: then there is nothing to compare."""
+    """What was trained instead of what the paper trained, as in "digits stand in": then there is no comparison."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -118,9 +118,9 @@ class Panel:
 class Verdict:
     """A table or figure of the paper beside its reproduction."""
 
-    panels: tuple[Panel, ...]
-    averages: tuple[Panel, ...] = ()
-    """The panels averaged over the recipe's `average`, over those values for which everything is there."""
+    panels: tuple[PaperPanel, ...]
+    averages: tuple[PaperPanel, ...] = ()
+    """The panels averaged over the recipe's `average`, over the values for which every method has an accuracy."""
 
     @property
     def sentence(self) -> str:
@@ -145,7 +145,7 @@ class Verdict:
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the figures must know: each sentence once, with the methods or panels that it concerns."""
+        """What a reader of the figures must know: each sentence once, with the methods or panels it applies to."""
         where: dict[str, list[str]] = {}
         for panel in self.panels:
             for line in panel.lines:
@@ -166,14 +166,14 @@ class Verdict:
         }
 
 
-def judge(recipe: Recipe, planned: Sequence[Planned], measured: Iterable[Cell]) -> Verdict:
-    """Set what was measured for the planned experiments beside the recipe's table of the paper."""
+def judge(recipe: PaperRecipe, planned: Sequence[PlannedRun], measured: Iterable[Cell]) -> Verdict:
+    """Compare what was measured for the planned experiments with the recipe's table of the paper."""
     by_cell = {cell.key: cell for cell in measured}
-    groups: dict[tuple[str, ...], dict[str, Planned]] = {}
+    groups: dict[tuple[str, ...], dict[str, PlannedRun]] = {}
     for p in planned:
         groups.setdefault(_words(p.asked, recipe.panels), {}).setdefault(p.asked.cell, p)
     panels = {key: _panel(", ".join(key), list(group.values()), by_cell, recipe) for key, group in groups.items()}
-    averages: tuple[Panel, ...] = ()
+    averages: tuple[PaperPanel, ...] = ()
     if recipe.average and not any(panel.stand_in for panel in panels.values()):
         lines = {key: panel.lines for key, panel in panels.items()}
         averages = _averages(lines, recipe.panels.index(recipe.average))
@@ -195,7 +195,7 @@ def published(table: int | None, experiment: Experiment) -> PublishedCell | None
     return None
 
 
-def rank(lines: Sequence[Line]) -> Ranking:
+def rank(lines: Sequence[PaperLine]) -> Ranking:
     """Compare the measured order with the published one."""
     known = [(line, line.score, line.paper_mean) for line in lines]
     both = [(line, score, paper) for line, score, paper in known if score is not None and paper is not None]
@@ -226,18 +226,18 @@ def rank(lines: Sequence[Line]) -> Ranking:
     )
 
 
-def _panel(words: str, group: Sequence[Planned], by_cell: Mapping[str, Cell], recipe: Recipe) -> Panel:
+def _panel(words: str, group: Sequence[PlannedRun], by_cell: Mapping[str, Cell], recipe: PaperRecipe) -> PaperPanel:
     stand_in, in_place = _stand_in(group)
     found = [(p.asked, by_cell.get(p.made.cell), None if stand_in else published(recipe.table, p.asked)) for p in group]
     compared = [cell for _, cell, paper in found if cell is not None and paper is not None]
     note = seeds_note(compared)
     seeds = common_seeds(cell.runs for cell in compared) if note else frozenset()
     lines = tuple(_line(asked, cell, paper, seeds) for asked, cell, paper in found)
-    return Panel(f"{words}{in_place}", lines, stand_in, (note,) if note else ())
+    return PaperPanel(f"{words}{in_place}", lines, stand_in, (note,) if note else ())
 
 
-def _stand_in(group: Sequence[Planned]) -> tuple[str, str]:
-    """What stands in for what the paper trained, as a sentence and as a part of a title; nothing if nothing does."""
+def _stand_in(group: Sequence[PlannedRun]) -> tuple[str, str]:
+    """The stand-in for what the paper trained, as a sentence and as a part of a title; empty if there is none."""
     for p in group:
         if p.asked.dataset != p.made.dataset:
             return f"{p.made.dataset} stand in", f" ({p.made.dataset} in place of {p.asked.dataset})"
@@ -246,8 +246,8 @@ def _stand_in(group: Sequence[Planned]) -> tuple[str, str]:
     return "", ""
 
 
-def _line(asked: Experiment, cell: Cell | None, paper: PublishedCell | None, seeds: frozenset[int]) -> Line:
-    return Line(
+def _line(asked: Experiment, cell: Cell | None, paper: PublishedCell | None, seeds: frozenset[int]) -> PaperLine:
+    return PaperLine(
         method=asked.method,
         label=asked.label,
         mean=_percent(cell.mean) if cell else None,
@@ -266,9 +266,9 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _averages(lines: Mapping[tuple[str, ...], Sequence[Line]], position: int) -> tuple[Panel, ...]:
+def _averages(lines: Mapping[tuple[str, ...], Sequence[PaperLine]], position: int) -> tuple[PaperPanel, ...]:
     """Panels that differ at `position` of their keys only become one: the mean of each method over them."""
-    groups: dict[tuple[str, ...], list[tuple[str, Sequence[Line]]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, Sequence[PaperLine]]]] = {}
     for key, group in lines.items():
         groups.setdefault((*key[:position], *key[position + 1 :]), []).append((key[position], group))
     found = []
@@ -277,14 +277,16 @@ def _averages(lines: Mapping[tuple[str, ...], Sequence[Line]], position: int) ->
         if len(whole) < 2:
             continue
         averaged = [_mean_line(same) for same in zip(*(group for _, group in whole), strict=True)]
-        found.append(Panel(f"average of {', '.join(name for name, _ in whole)}, {', '.join(rest)}", tuple(averaged)))
+        found.append(
+            PaperPanel(f"average of {', '.join(name for name, _ in whole)}, {', '.join(rest)}", tuple(averaged))
+        )
     return tuple(found)
 
 
-def _mean_line(same: Sequence[Line]) -> Line:
+def _mean_line(same: Sequence[PaperLine]) -> PaperLine:
     papers = [line.paper_mean for line in same if line.paper_mean is not None]
     scores = [line.score for line in same if line.score is not None]
-    return Line(
+    return PaperLine(
         method=same[0].method,
         label=same[0].label,
         mean=fmean(line.mean for line in same if line.mean is not None),
@@ -312,7 +314,7 @@ def _places(places: Sequence[str], total: int) -> str:
     return "; ".join(places) if len(places) < 4 else f"{'; '.join(places[:3])} and {len(places) - 3} more"
 
 
-def _panel_json(panel: Panel) -> dict[str, Any]:
+def _panel_json(panel: PaperPanel) -> dict[str, Any]:
     ranking = panel.ranking
     return {
         "title": panel.title,
@@ -324,3 +326,41 @@ def _panel_json(panel: Panel) -> dict[str, Any]:
             "sentence": panel.sentence,
         },
     }
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A recipe, its plan, the runs that there are, and the comparison with the paper."""
+
+    recipe: PaperRecipe
+    plan: PaperPlan
+    runs: Sequence[StoredRun]
+    cells: list[Cell]
+    verdict: Verdict
+
+    def to_json(self, scale: Scale, commands: Sequence[str]) -> dict[str, Any]:
+        """The content of measured.json. `commands` are those that make the runs."""
+        seconds = sorted(float(run.rows[-1]["seconds"]) for run in self.runs if run.finished and run.rows)
+        return {
+            "item": self.recipe.name,
+            "title": self.recipe.title,
+            "scale": scale,
+            "epochs": self._epochs,
+            "commands": list(commands),
+            "runs": len(seconds),
+            "seconds": {"median": round(median(seconds)), "longest": round(seconds[-1])} if seconds else None,
+            **self.verdict.to_json(),
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+
+    @property
+    def _epochs(self) -> float | None:
+        """The length of every run; None if they differ, or are counted in rounds."""
+        lengths = {None if e.rounds else e.epochs for e in self.plan.experiments}
+        return lengths.pop() if len(lengths) == 1 else None
+
+
+def measure(recipe: PaperRecipe, plan: PaperPlan, runs: Sequence[StoredRun]) -> Measurement:
+    """Choose the step sizes among the runs of a plan and compare the accuracies with the paper's."""
+    cells = select(runs)
+    return Measurement(recipe, plan, runs, cells, judge(recipe, plan.planned, cells))

@@ -1,4 +1,4 @@
-"""Python files that define methods of one's own, so that these are known by name."""
+"""Python files of the user's own that define methods, so that these are known by name."""
 
 import ast
 import hashlib
@@ -10,13 +10,16 @@ from types import ModuleType
 
 from gossamer.errors import GossamerError, InputError, describe
 
-_VERSIONS: dict[str, str] = {}
-"""The version of every module that was loaded, as it was then: the file may have been edited since."""
+VERSIONS: dict[str, str] = {}
+"""Sixteen hex digits for every module loaded here, which change with its code but not with comments and blanks.
+
+They are those of the code that was run: the file may have been edited since. Files that it imports do not count.
+"""
 
 
 def load_python(paths: Sequence[Path]) -> None:
     """Run Python files, each once per process unless it has changed."""
-    from gossamer import methods  # not above: the report reads versions, and needs no torch
+    from gossamer import methods  # not above: the report needs VERSIONS, and no torch
 
     for path in paths:
         if not path.is_file():
@@ -29,11 +32,11 @@ def load_python(paths: Sequence[Path]) -> None:
         module.__file__ = file
         try:
             source = path.read_bytes()
-            version = _version(source)
-            if before is not None and (before.__file__, _VERSIONS.get(name)) == (file, version):
+            version = hashlib.sha256(ast.unparse(ast.parse(source)).encode()).hexdigest()[:16]
+            if before is not None and (before.__file__, VERSIONS.get(name)) == (file, version):
                 continue
             sys.modules[name] = module
-            # Not by import, which may take bytecode of the version before for that of this one.
+            # Not by import, which may use cached bytecode of the previous version.
             exec(compile(source, file, "exec"), module.__dict__)
         except GossamerError as error:
             sys.modules.pop(name, None)
@@ -41,7 +44,7 @@ def load_python(paths: Sequence[Path]) -> None:
         except Exception as error:
             sys.modules.pop(name, None)
             raise InputError(f"{path} cannot be loaded: {describe(error)}.") from error
-        _VERSIONS[name] = version
+        VERSIONS[name] = version
     if paths and set(methods.names()) <= set(methods.BUILT_IN):
         raise InputError(
             f"{paths[0]} defines no method with a name; give a class derived from gossamer.Method a line such as "
@@ -57,14 +60,6 @@ def loaded_names(paths: Sequence[Path]) -> list[str]:
     return [name for name in methods.names() if methods.find(name).__module__ in modules]
 
 
-def version_of(method: type) -> str | None:
-    """Sixteen hex digits that change with the code of the loaded file that defines `method`; None for any other.
-
-    Comments and blanks do not count, and neither do files that the file imports.
-    """
-    return _VERSIONS.get(method.__module__)
-
-
 def _module_name(path: Path) -> str:
     return f"gossamer_loaded_{path.stem}"
 
@@ -73,7 +68,3 @@ def _line(error: BaseException, file: str) -> int | None:
     """The last line of `file` that led to the error."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return lines[-1] if lines else None
-
-
-def _version(source: bytes) -> str:
-    return hashlib.sha256(ast.unparse(ast.parse(source)).encode()).hexdigest()[:16]

@@ -1,17 +1,34 @@
-"""The options that several commands share."""
+"""The types of options that several commands share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import CoercionError, Parameter, Token
 
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 
 
+def _whole(kind: Any, tokens: Sequence[Token]) -> int:
+    """20000, 20_000 and 2e4 are whole numbers; 2.5 is not, and is not rounded."""
+    text = tokens[0].value
+    for parse in (int, float):
+        try:
+            if (value := parse(text)) == int(value):
+                return int(value)
+        except (ValueError, OverflowError):
+            pass
+    raise CoercionError(token=tokens[0], target_type=int)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+"""A whole number."""
+
+
 class Given(Experiment):
-    """An experiment that remembers which of its fields were given, so that a file's values show through the others."""
+    """The settings of an experiment that were given, so that those of a file apply to the others."""
 
     given: dict[str, Any]
 
@@ -23,7 +40,7 @@ class Given(Experiment):
 
     @property
     def flags(self) -> dict[str, Any]:
-        """What was given. How long to train is said once, and epochs take the place of a file's rounds too."""
+        """The given settings. Only one of epochs and rounds may be given, and epochs replace the rounds of a file."""
         if "epochs" not in self.given:
             return self.given
         if self.given.get("rounds"):
@@ -33,7 +50,7 @@ class Given(Experiment):
 
 @dataclass(frozen=True, kw_only=True)
 class GivenToAll(Given):
-    """The same where several methods share the settings: --method is not offered."""
+    """The same for several methods that share the settings: there is no --method."""
 
     method: Annotated[str, Parameter(show=False)] = Experiment.method
 
@@ -45,20 +62,19 @@ SharedSettings = Annotated[GivenToAll, Parameter(name="*")]
 """The same without the method."""
 
 Load = Annotated[tuple[Path, ...], Parameter(name="--load", negative=())]
-"""Python files that define methods of one's own."""
-
+"""Python files that define methods."""
 
 Only = Annotated[tuple[str, ...], Parameter(name="--only", negative=(), consume_multiple=True)]
-"""A part of the experiments: key=value words, see `gossamer.experiments.grid_filter`."""
+"""Conditions key=value that select a part of the experiments; see `gossamer.experiments.grid_filter`."""
 
 
 def words(text: str) -> list[str]:
-    """What stands between the commas of an option's value."""
+    """The parts of a value that is separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def specs(text: str) -> list[str]:
-    """The things that a list names; `key=value` belongs to the thing before it.
+    """The specs of a list that is separated by commas; `key=value` belongs to the spec before it.
 
     >>> specs("dsgd, momentum-tracking:beta=0.5,init=zero")
     ['dsgd', 'momentum-tracking:beta=0.5,init=zero']
@@ -73,7 +89,7 @@ def specs(text: str) -> list[str]:
 
 
 def numbers(name: str, text: str, kind: type[int] | type[float] = float) -> list[Any]:
-    """The numbers between the commas of the value of the option `name`."""
+    """The numbers of the option `name`, separated by commas."""
     try:
         return [kind(word) for word in words(text)]
     except ValueError:
