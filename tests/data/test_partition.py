@@ -222,7 +222,6 @@ def bad_function(answer):
         (lambda: dirichlet(2, float("nan")), "alpha must be positive"),
         (lambda: dirichlet(2, 1.0, min_size=0), "min_size must be at least 1"),
         (lambda: dirichlet(100, 1.0)(TARGETS), "lower min_size"),
-        (lambda: dirichlet(18, 0.01, min_size=100)(TARGETS), "None of 10000 draws with alpha=0.01"),
         (lambda: shards(2, per_node=0), "at least one shard"),
         (lambda: shards(5, per_node=3)([0] * 10), "cannot be cut into 15 shards"),
         (lambda: from_lists([]), "at least one node"),
@@ -268,8 +267,15 @@ def test_bad_input_gets_a_sentence(make, words):
         make()
 
 
+def test_a_hopeless_alpha_is_given_up(monkeypatch):
+    monkeypatch.setattr(partition, "DIRICHLET_DRAWS", 20)
+    with pytest.raises(GossamerError, match="None of 20 draws with alpha=0.01"):
+        dirichlet(18, 0.01, min_size=100)(TARGETS)
+
+
 def test_recipes_by_name():
-    assert partition.get("shards", nodes=3) == shards(nodes=3)
+    assert partition.get("Shards", nodes=3) == shards(nodes=3)
+    assert partition.get("k_class:k=2", nodes=3) == k_class(nodes=3, k=2)
 
 
 def test_prints_as_a_table():
