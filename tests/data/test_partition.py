@@ -269,7 +269,7 @@ def test_bad_input_gets_a_sentence(make, words):
 
 def test_a_hopeless_alpha_is_given_up(monkeypatch):
     monkeypatch.setattr(partition, "DIRICHLET_DRAWS", 20)
-    with pytest.raises(GossamerError, match="None of 20 draws with alpha=0.01"):
+    with pytest.raises(GossamerError, match=r"None of 20 draws with alpha=0\.01"):
         dirichlet(18, 0.01, min_size=100)(TARGETS)
 
 
