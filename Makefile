@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 STAMP := $(VENV)/.installed-$(EXTRAS)
+# Tests that take long and tests that wait stand side by side: an idle worker takes over what another has not begun.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+# Some images turn bytecode off; every process that a test starts would then compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 
@@ -23,13 +27,13 @@ demo: $(STAMP) ## the main job on embedded data: six methods compared, a ranking
 	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.05 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
 
 test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest -n 3 -m "not slow" $(TESTFLAGS)
+	$(PYTEST) -m "not slow" $(TESTFLAGS)
 
 coverage: $(STAMP) ## all tests, and which lines they reach
-	$(BIN)/python -m pytest -n 3 -m "not slow" --cov --cov-report=term
+	$(PYTEST) -m "not slow" --cov --cov-report=term
 
 test-slow: $(STAMP) ## the long proofs
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(PYTEST) -n 2 -m slow
 
 lint: $(STAMP) ## ruff (lint and format), mypy and the layers of imports
 	$(BIN)/ruff check .
