@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -51,28 +52,28 @@ def test_a_directory_of_another_run_is_refused(capsys, tmp_path):
     code, _, err = gossamer(capsys, "run", *TINY, "--lr", "0.5", "--out", tmp_path / "run")
     assert code == 2
     assert "holds another run: its lr is 0.01, this one's is 0.5" in err
-
-
-def test_a_directory_of_another_model_is_refused_with_the_names_of_both(capsys, tmp_path):
-    gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
     code, _, err = gossamer(capsys, "run", *TINY, "--model", "vgg-11", "--out", tmp_path / "run")
     assert code == 2
     assert "holds another run: its model is small-cnn, this one's is vgg-11" in err
 
 
-def test_a_model_that_is_named_in_one_run_and_meant_in_the_other_is_no_difference(tmp_path):
-    train(Experiment(nodes=3, rounds=1), tmp_path)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that is done."""
+    return train(Experiment(nodes=3, rounds=1, batch_size=16, evaluations=1), tmp_path_factory.mktemp("finished"))
+
+
+def test_a_model_that_is_named_in_one_run_and_meant_in_the_other_is_no_difference(finished):
     with pytest.raises(GossamerError, match="its network is simulated, this one's is processes"):
-        refuse_another(tmp_path, Experiment(nodes=3, rounds=1, model="small-cnn"), "processes")
+        refuse_another(finished.directory, replace(finished.experiment, model="small-cnn"), "processes")
 
 
-def test_a_setting_that_a_stored_run_lacks_is_said_to_be_missing(tmp_path):
-    train(Experiment(nodes=3, rounds=1), tmp_path)
-    about = json.loads((tmp_path / "run.json").read_text())
-    del about["experiment"]["clip"]
-    (tmp_path / "run.json").write_text(json.dumps({**about, "id": "of an earlier version"}))
+def test_a_setting_that_a_stored_run_lacks_is_said_to_be_missing(finished, tmp_path):
+    settings = {key: value for key, value in finished.about["experiment"].items() if key != "clip"}
+    about = {**finished.about, "id": "of an earlier version", "experiment": settings}
+    (tmp_path / "run.json").write_text(json.dumps(about))
     with pytest.raises(GossamerError, match=r"its clip is not set, this one's is 1\.0"):
-        refuse_another(tmp_path, Experiment(nodes=3, rounds=1, clip=1.0), "simulated")
+        refuse_another(tmp_path, replace(finished.experiment, clip=1.0), "simulated")
 
 
 def test_run_goes_by_the_name_of_its_settings(capsys, tmp_path, monkeypatch):
@@ -307,8 +308,7 @@ def test_names_are_not_taken_for_markup_and_piped_tables_are_not_cut(capsys):
     [(120, 2), (80, 3), (60, 7)],
     ids=["as it is", "heads in two lines", "a line for each figure"],
 )
-def test_the_figures_of_a_run_are_not_cut_on_a_narrow_terminal(capsys, tmp_path, monkeypatch, columns, lines):
-    finished = train(Experiment(nodes=3, rounds=1, batch_size=16, evaluations=1), tmp_path)
+def test_the_figures_of_a_run_are_not_cut_on_a_narrow_terminal(capsys, finished, monkeypatch, columns, lines):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -322,8 +322,7 @@ def test_the_figures_of_a_run_are_not_cut_on_a_narrow_terminal(capsys, tmp_path,
         assert word in words
 
 
-def test_without_a_terminal_the_figures_of_a_run_are_one_line(capsys, tmp_path, monkeypatch):
-    finished = train(Experiment(nodes=3, rounds=1, batch_size=16, evaluations=1), tmp_path)
+def test_without_a_terminal_the_figures_of_a_run_are_one_line(capsys, finished, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     print_run(finished)
     head = capsys.readouterr().out.splitlines()[1]

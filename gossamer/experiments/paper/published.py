@@ -24,8 +24,6 @@ class PublishedCell:
     """One accuracy: what was trained on which data over which graph, by which method, and what came out."""
 
     table: int
-    label: str
-    """The LaTeX label of the table."""
     dataset: str
     model: str
     topology: str | None
@@ -83,15 +81,6 @@ def cells(
     return found
 
 
-def tables() -> dict[int, str]:
-    """The tables with accuracies, by their number in the paper, and what each is about.
-
-    >>> tables()[4]
-    'Network topologies'
-    """
-    return {int(number): entry["title"] for number, entry in _read()["tables"].items()}
-
-
 def _check_occurs(name: str, value: int | float | str) -> None:
     known = {getattr(cell, name) for cell in _all()} - {None}
     if value in known:
@@ -104,11 +93,4 @@ def _check_occurs(name: str, value: int | float | str) -> None:
 
 @cache
 def _all() -> tuple[PublishedCell, ...]:
-    read = _read()
-    return tuple(PublishedCell(label=read["tables"][str(cell["table"])]["label"], **cell) for cell in read["cells"])
-
-
-@cache
-def _read() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return content
+    return tuple(PublishedCell(**cell) for cell in json.loads(FILE.read_text(encoding="utf-8"))["cells"])
