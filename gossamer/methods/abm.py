@@ -30,9 +30,6 @@ class ABm(Method):
 
     Xin and Khan, "Distributed heavy-ball: a generalization and acceleration of first-order methods with gradient
     tracking", IEEE TAC 2020.
-
-    >>> ABm(beta=0.8)
-    ABm(beta=0.8)
     """
 
     name = "abm"

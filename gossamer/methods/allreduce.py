@@ -20,9 +20,6 @@ class AllReduceSGDm(Method):
     X <- X - eta U                 (nesterov: mean(G) + beta U instead of U)
 
     It needs an all-reduce over all nodes in every round, and does not use the graph.
-
-    >>> AllReduceSGDm().facts.cost
-    'one all-reduce'
     """
 
     name = "all-reduce-sgdm"

@@ -32,9 +32,6 @@ class DecentLaM(Method):
     The average runs over the neighbours and the node itself. Where eta = 0: X <- W X, and U stays as it is. In float32
     the division by eta costs about eps |x| / eta of accuracy.
     Yuan et al., "DecentLaM: decentralized momentum SGD for large-batch deep training", ICCV 2021.
-
-    >>> DecentLaM(beta=0.8)
-    DecentLaM(beta=0.8)
     """
 
     name = "decentlam"

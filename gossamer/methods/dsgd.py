@@ -18,9 +18,6 @@ class DSGD(Method):
     X <- W (X - eta G)
 
     Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NeurIPS 2017.
-
-    >>> DSGD().hyperparameters
-    {}
     """
 
     name = "dsgd"
@@ -52,9 +49,6 @@ class DSGDm(Method):
 
     Different data make the nodes' momenta point apart, and the momentum amplifies the difference by 1/(1 - beta).
     Gao and Huang, "Periodic stochastic gradient descent with momentum for decentralized training", 2020.
-
-    >>> DSGDm(beta=0.8, nesterov=True)
-    DSGDm(beta=0.8, nesterov=True)
     """
 
     name = "dsgdm"

@@ -33,9 +33,6 @@ class GTAdam(Method):
 
     Carnevale et al., "GTAdam: gradient tracking with adaptive momentum for distributed online optimization",
     IEEE TCNS 2022.
-
-    >>> GTAdam(b1=0.8)
-    GTAdam(b1=0.8, b2=0.999, eps=1e-08, gmax=None)
     """
 
     name = "gtadam"

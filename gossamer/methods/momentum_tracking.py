@@ -32,9 +32,6 @@ class MomentumTracking(Method):
 
     Takezawa et al., "Momentum Tracking: momentum acceleration for decentralized deep learning on heterogeneous data",
     TMLR 2023. The rate does not depend on how different the nodes are, for any beta in [0, 1).
-
-    >>> MomentumTracking(beta=0.9, init="zero").facts.sends
-    2
     """
 
     name = "momentum-tracking"
@@ -87,9 +84,6 @@ class GradientTracking(MomentumTracking):
 
     or, with Y = G - C:  Y <- W Y + G - G_old;  X <- W X - eta Y. `init` as in Momentum Tracking.
     Di Lorenzo and Scutari, "NEXT", 2016; Nedic et al., SIAM J. Optim. 2017; Koloskova et al., NeurIPS 2021.
-
-    >>> GradientTracking().momentum
-    0.0
     """
 
     name = "gradient-tracking"

@@ -32,9 +32,6 @@ class QGDSGDm(Method):
 
     Where eta = 0: X <- W X, and M stays as it is.
     Lin et al., "Quasi-global momentum: accelerating decentralized deep learning on heterogeneous data", ICML 2021.
-
-    >>> QGDSGDm(beta=0.9, mu=0.8)
-    QGDSGDm(beta=0.9, mu=0.8)
     """
 
     name = "qg-dsgdm"

@@ -38,9 +38,6 @@ class RelaySum(Method):
     the node's own half step for those that are missing. What arrives from far away is old, so even identical nodes
     do not follow plain SGD step by step.
     Vogels et al., "RelaySum for decentralized deep learning on heterogeneous data", NeurIPS 2021.
-
-    >>> RelaySum().facts.needs.tree
-    True
     """
 
     name = "relaysum"
@@ -82,9 +79,6 @@ class RelaySumM(Method):
 
     U  <- beta U + G
     Xh = X - eta U                 (nesterov: G + beta U instead of U), then as RelaySum
-
-    >>> RelaySumM(beta=0.8).momentum
-    0.8
     """
 
     name = "relaysum-m"

@@ -31,10 +31,9 @@ class _Watch:
     A gloo wait cannot be cut into short ones, because a wait that times out closes the connection for good.
     """
 
-    def __init__(self) -> None:
-        self.current: tuple[Callable[[], str], float] | None = None
-        self._told: float | None = None
-        self._thread: threading.Thread | None = None
+    current: tuple[Callable[[], str], float] | None = None
+    _told: float | None = None
+    _thread: threading.Thread | None = None
 
     def start(self) -> None:
         if self._thread is None:

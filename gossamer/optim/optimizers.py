@@ -84,27 +84,13 @@ class DSGD(_Plain):
 
 
 class DSGDm(_Nesterov):
-    """Decentralized SGD with local momentum: U <- momentum U + G;  X <- W (X - lr U).
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = DSGDm(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, topology="torus")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """Decentralized SGD with local momentum: U <- momentum U + G;  X <- W (X - lr U)."""
 
     method = methods.DSGDm
 
 
 class QGDSGDm(DecentralizedOptimizer):
-    """Quasi-global momentum; `mu` is the weight of the old momentum, by default `momentum`.
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = QGDSGDm(model.parameters(), lr=0.05, momentum=0.9, mu=0.8, topology="one-peer-exponential")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """Quasi-global momentum; `mu` is the weight of the old momentum, by default `momentum`."""
 
     method = methods.QGDSGDm
 
@@ -115,27 +101,13 @@ class QGDSGDm(DecentralizedOptimizer):
 
 
 class DecentLaM(_Momentum):
-    """DecentLaM: momentum on the mixed descent direction. Needs a static graph.
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = DecentLaM(model.parameters(), lr=0.05, momentum=0.9, topology="exponential")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """DecentLaM: momentum on the mixed descent direction. Needs a static graph."""
 
     method = methods.DecentLaM
 
 
 class GradientTracking(DecentralizedOptimizer):
-    """Gradient Tracking: Momentum Tracking with momentum 0. `init` is "theorem" (one all-reduce) or "zero".
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = GradientTracking(model.parameters(), lr=0.05, init="zero", topology="ring")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """Gradient Tracking: Momentum Tracking with momentum 0. `init` is "theorem" (one all-reduce) or "zero"."""
 
     method = methods.GradientTracking
 
@@ -172,14 +144,7 @@ class MomentumTracking(DecentralizedOptimizer):
 
 
 class ABm(_Momentum):
-    """ABm: gradient tracking with a heavy ball on x. Needs a static graph.
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = ABm(model.parameters(), lr=0.05, momentum=0.5, topology="ring")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """ABm: gradient tracking with a heavy ball on x. Needs a static graph."""
 
     method = methods.ABm
 
@@ -215,27 +180,13 @@ class GTAdam(DecentralizedOptimizer):
 
 
 class D2(_Plain):
-    """D^2. Needs a static symmetric graph whose eigenvalues lie above -1/3: even rings take weights="lazy".
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = D2(model.parameters(), lr=0.05, topology="exponential")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """D^2. Needs a static symmetric graph whose eigenvalues lie above -1/3: even rings take weights="lazy"."""
 
     method = methods.D2
 
 
 class RelaySum(DecentralizedOptimizer):
-    """RelaySum (RelaySGD). Needs a static tree.
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = RelaySum(model.parameters(), lr=0.05, topology="chain")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """RelaySum (RelaySGD). Needs a static tree."""
 
     method = methods.RelaySum
 
@@ -246,14 +197,7 @@ class RelaySum(DecentralizedOptimizer):
 
 
 class RelaySumM(DecentralizedOptimizer):
-    """RelaySum with local momentum. Needs a static tree.
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = RelaySumM(model.parameters(), lr=0.05, momentum=0.9, topology="balanced-tree")
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """RelaySum with local momentum. Needs a static tree."""
 
     method = methods.RelaySumM
 
@@ -271,14 +215,7 @@ class RelaySumM(DecentralizedOptimizer):
 
 
 class AllReduceSGDm(_Nesterov):
-    """SGD with momentum on the exact average gradient: the centralized baseline. The graph is not used.
-
-    >>> import torch
-    >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = AllReduceSGDm(model.parameters(), lr=0.05, momentum=0.9)
-    >>> model(torch.ones(1, 2)).sum().backward()
-    >>> optimizer.step()
-    """
+    """SGD with momentum on the exact average gradient: the centralized baseline. The graph is not used."""
 
     method = methods.AllReduceSGDm
 

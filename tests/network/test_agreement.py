@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from gossamer import topology
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, PeerError
 from gossamer.network import DistributedNetwork
-from gossamer.network.agreement import own_node
+from gossamer.network.agreement import check_same, own_node
 
 SITES = topology.from_edges([("1", "2"), ("2", "3")])
 
@@ -34,3 +34,9 @@ def test_a_timeout_that_no_clock_can_count_is_refused(timeout: float) -> None:
 
 def test_a_timeout_may_be_numpys() -> None:
     assert DistributedNetwork(topology.complete(1), timeout=np.int64(5)).waiting.timeout.total_seconds() == 5
+
+
+def test_nodes_that_disagree_are_a_failure_among_peers() -> None:
+    check_same([{"lr": "0.05"}] * 3, ours=1)
+    with pytest.raises(PeerError, match=r"do not agree on the lr \(rank 0: 0.05; rank 2: 0.01; this is rank 1\)"):
+        check_same([{"lr": "0.05"}, {"lr": "0.05"}, {"lr": "0.01"}], ours=1)

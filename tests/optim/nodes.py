@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gossamer.network import agreement
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch._dynamo", "gossamer.optim", "tests.optim.cases"])
 
@@ -93,6 +95,7 @@ def _read(path: Path, code: int | None) -> Outcome:
 
 def _main(rank: int, n: int, directory: str, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
+    agreement._POLL = 0.02  # the nodes of a test are never far apart
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(n))
     dist.init_process_group(
         "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=n, timeout=timedelta(seconds=30)

@@ -266,30 +266,14 @@ def test_numbers_in_the_state_stay_when_others_are_frozen() -> None:
     assert optimizer.state[first]["t"] == 2
 
 
-@dataclass
-class Estimates(State):
-    estimate: Tensor
-
-
-class OwnTracking(Method):
-    """A tracking method whose state has names of its own."""
-
-    facts = Facts(title="Own Tracking", sends=1)
-
-    def initial(self, x: Tensor, net: Network) -> Estimates:
-        return Estimates(torch.zeros_like(x))
-
-    def step(self, state: Estimates, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
-        state.estimate.copy_(grad)
-        x.sub_(lr * grad)
-
-    def tracked(self, state: Estimates) -> Tensor:
-        return state.estimate
+class Tracking(Corrected):
+    def tracked(self, state: Moments) -> Tensor:
+        return state.m
 
 
 def test_what_a_method_tracks_is_its_to_say() -> None:
     first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(1, dtype=torch.float64))
-    optimizer = optim.optimizer_of(OwnTracking(), [second, first], lr=0.1)
+    optimizer = optim.optimizer_of(Tracking(), [second, first], lr=0.1)
     (3 * first.sum() + 2 * second.sum()).backward()
     optimizer.step()
     tracked = optimizer.tracked()
