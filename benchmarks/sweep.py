@@ -14,7 +14,7 @@ from pathlib import Path
 
 from _measurements import Measurement, finish, options_of
 
-from gossamer._common.progress import progress_bar
+from gossamer._common.formatting import progress_bar
 from gossamer.experiments.grid import Grid
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import run_sweep

@@ -1,9 +1,13 @@
-"""How numbers and settings are written, in tables, on pages and on the terminal."""
+"""How numbers and settings are written, in tables, on pages and on the terminal; and progress bars."""
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeGuard
 
+Advance = Callable[..., None]
+"""Moves a progress bar: `advance(fraction, text="")`."""
 NONE = "–"
 """Written where there is no figure."""
 
@@ -71,6 +75,25 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def progress_bar(title: str, shown: bool | None = None) -> Iterator[Advance]:
+    """A bar; call `advance(fraction, text="")` to move it. By default it is shown only on a terminal."""
+    if not (sys.stderr.isatty() if shown is None else shown):
+        yield lambda fraction, text="": None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[text]}"), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0, text="")
+
+        def advance(fraction: float, text: str = "") -> None:
+            bar.update(task, completed=fraction, text=text or bar.tasks[task].fields["text"])
+
+        yield advance
 
 
 def _is_figure(value: float | None) -> TypeGuard[float]:

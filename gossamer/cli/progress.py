@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer._common.formatting import NONE, duration, percent, word
+from gossamer._common.formatting import NONE, Advance, duration, percent, progress_bar, word
 from gossamer._common.metrics import Row
-from gossamer._common.progress import Advance, progress_bar
 from gossamer.cli.output import differing
 from gossamer.experiments.experiment import Experiment
 

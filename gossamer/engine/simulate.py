@@ -10,8 +10,8 @@ from torch import nn
 
 from gossamer import methods, topology
 from gossamer._common.checks import is_finite_number
+from gossamer._common.formatting import progress_bar
 from gossamer._common.metrics import Row
-from gossamer._common.progress import progress_bar
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction
-from gossamer.methods.arithmetic import Scalar, add_scaled_, subtract_scaled
-from gossamer.methods.contract import Facts, Method, Needs
+from gossamer.methods.contract import Facts, Method, Needs, Scalar, add_scaled_, subtract_scaled
 from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
 

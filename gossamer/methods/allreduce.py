@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction, check_switch
-from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Facts, Method
+from gossamer.methods.contract import Facts, Method, Scalar, decay_and_add_, subtract_scaled
 from gossamer.methods.dsgd import MomentumState
 from gossamer.network.contract import Network
 

@@ -10,13 +10,16 @@ from dataclasses import field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from gossamer._common import specs
 from gossamer.errors import InputError, unknown
-from gossamer.methods.arithmetic import Scalar
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.topology import Topology
+
+Scalar = float | Tensor
+"""A coefficient. A tensor broadcasts to the vector: it is built only where parameter groups differ."""
 
 # D^2 is stable only above -1/3; the margin keeps rounding from deciding.
 EIGENVALUE_MARGIN = 1e-6
@@ -414,3 +417,28 @@ def _shapes(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [_shapes(v) for v in value]
     return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+# Elementwise updates in one pass over memory.
+
+
+def add_scaled_(x: Tensor, a: Scalar, v: Tensor) -> Tensor:
+    """x <- x + a v."""
+    return x.addcmul_(v, a) if isinstance(a, Tensor) else x.add_(v, alpha=a)
+
+
+def subtract_scaled(x: Tensor, a: Scalar, v: Tensor, out: Tensor) -> Tensor:
+    """out <- x - a v. `out` may be x or v."""
+    if isinstance(a, Tensor):
+        return torch.addcmul(x, v, a, value=-1, out=out)
+    return torch.sub(x, v, alpha=a, out=out)
+
+
+def decay_and_add_(u: Tensor, b: Scalar, v: Tensor) -> Tensor:
+    """u <- b u + v."""
+    return torch.addcmul(v, u, b, out=u) if isinstance(b, Tensor) else torch.add(v, u, alpha=b, out=u)
+
+
+def blend_(m: Tensor, b: Scalar, v: Tensor) -> Tensor:
+    """m <- b m + (1 - b) v, a running average."""
+    return add_scaled_(m.mul_(b), 1 - b, v)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.methods.arithmetic import Scalar, subtract_scaled
-from gossamer.methods.contract import Facts, Method, Needs, State
+from gossamer.methods.contract import Facts, Method, Needs, Scalar, State, subtract_scaled
 from gossamer.network.contract import Network
 
 

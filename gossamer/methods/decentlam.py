@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction
-from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Facts, Method, Needs, State
+from gossamer.methods.contract import Facts, Method, Needs, Scalar, State, decay_and_add_, subtract_scaled
 from gossamer.network.contract import Network
 
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction, check_positive
-from gossamer.methods.arithmetic import Scalar, blend_, subtract_scaled
-from gossamer.methods.contract import Facts, Method
+from gossamer.methods.contract import Facts, Method, Scalar, blend_, subtract_scaled
 from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
 

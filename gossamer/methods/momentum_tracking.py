@@ -6,8 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from gossamer._common.checks import check_choice, check_fraction
-from gossamer.methods.arithmetic import Scalar, decay_and_add_, subtract_scaled
-from gossamer.methods.contract import Facts, Method
+from gossamer.methods.contract import Facts, Method, Scalar, decay_and_add_, subtract_scaled
 from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction
-from gossamer.methods.arithmetic import Scalar, add_scaled_, blend_, subtract_scaled
-from gossamer.methods.contract import Facts, Method, State
+from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, blend_, subtract_scaled
 from gossamer.network.contract import Network
 
 

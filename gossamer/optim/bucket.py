@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from gossamer.errors import InputError
 from gossamer.methods import Method, State
-from gossamer.methods.arithmetic import Scalar
+from gossamer.methods.contract import Scalar
 from gossamer.network import DistributedNetwork, Pending, Ready
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gossamer.errors import InputError
 from gossamer.methods import Method
-from gossamer.methods.arithmetic import Scalar
+from gossamer.methods.contract import Scalar
 from gossamer.optim.bucket import Bucket
 
 COMMON = ("lr", "weight_decay")

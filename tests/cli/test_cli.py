@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gossamer import __version__
-from gossamer._common.progress import progress_bar
+from gossamer._common.formatting import progress_bar
 from gossamer.cli import main
 from gossamer.methods import BUILT_IN
 

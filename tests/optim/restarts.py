@@ -15,7 +15,7 @@ from torch import Tensor
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
 from gossamer.methods import Facts, Method, State
-from gossamer.methods.arithmetic import Scalar
+from gossamer.methods.contract import Scalar
 from gossamer.network import Network
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking
 from gossamer.topology import Topology

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
 from gossamer.methods import Facts, Method, State
-from gossamer.methods.arithmetic import Scalar
+from gossamer.methods.contract import Scalar
 from gossamer.network import Network
 from gossamer.optim import MomentumTracking, average_, averaged, rounds, training_loop
 from tests.optim.tasks import SmoothMLP, flat
