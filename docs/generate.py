@@ -38,6 +38,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "schedules": graph_blocks.schedules,
     "names": reference_blocks.names,
     "package": reference_blocks.package,
+    "modules": reference_blocks.modules,
     "error": error_sentences.sentence,
     "measured": measured_blocks.measured,
     "result": measured_blocks.result,

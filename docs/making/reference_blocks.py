@@ -1,7 +1,9 @@
 """The API reference: one directive for every public name of a package."""
 
+import ast
 import inspect
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from plain_docstrings import escape
@@ -53,3 +55,16 @@ def _page(name: str) -> str:
 
 def _first_sentence(value: object) -> str:
     return escape((inspect.getdoc(value) or "").split("\n")[0])
+
+
+def modules(package: str = "") -> str:
+    """Every module of a package of Gossamer, or of its top level, with the first sentence of its docstring."""
+    root = Path(import_module("gossamer").__file__ or "").parent
+    rows = ["| file | contents |", "| --- | --- |"]
+    for path in sorted((root / package).glob("*.py")):
+        if path == root / "__init__.py":
+            continue
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        name = path.relative_to(root).as_posix().replace("__init__.py", "")
+        rows.append(f"| `{name}` | {escape(docstring.splitlines()[0])} |")
+    return "\n".join(rows)

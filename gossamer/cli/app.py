@@ -1,4 +1,4 @@
-"""The commands."""
+"""The commands of `gossamer`, and how they are put together."""
 
 from cyclopts import App
 

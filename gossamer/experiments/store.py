@@ -1,4 +1,4 @@
-"""A run is a directory of these files:
+"""The files of a run directory, and how they are read and written:
 
     run.json          `RunFile`: the experiment, its label, the graph, the partition, the environment
     metrics.jsonl     `MetricsRow`: one line of figures per evaluation

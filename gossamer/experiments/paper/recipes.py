@@ -1,4 +1,4 @@
-"""The paper's tables and figures as grids: one TOML file each in `recipes/`, to be opened and read.
+"""The paper's tables and figures as grids: one TOML file each in the folder `recipes`, to be opened and read.
 
 A recipe is a grid file (`gossamer.experiments.grid`) that holds the paper's setting, with three more tables: [paper]
 says where the published accuracies are, [scale.quick] and [scale.smoke] hold the keys that those scales replace. In a
