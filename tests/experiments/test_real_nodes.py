@@ -14,14 +14,13 @@ import torch
 
 from gossamer.cli.run import run as run_command
 from gossamer.engine import DivergenceError
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, PeerError
 from gossamer.experiments import real_nodes as processes
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import claim
 from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
-from gossamer.errors import PeerError
 
 EXPERIMENT = Experiment(
     nodes=4, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, schedule="cosine", lr=0.05,
