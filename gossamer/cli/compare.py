@@ -54,11 +54,12 @@ def compare(
     from gossamer.cli.output import print_json, print_ranking
     from gossamer.cli.progress import finished_lines, live_table
     from gossamer.experiments.grid import Grid, read_grid
-    from gossamer.experiments.selection import ranked, select
+    from gossamer.experiments.selection import ranked
     from gossamer.experiments.store import runs_of
     from gossamer.experiments.sweep import run_sweep
     from gossamer.experiments.user_files import load_python
     from gossamer.report import check_report, write_report
+    from gossamer.report.comparison import collect
 
     if "method" in settings.given:
         raise InputError("compare takes several methods: write --methods, with commas, instead of --method.")
@@ -88,12 +89,12 @@ def compare(
     runs = runs_of(grid.experiments, place)
     if not any(run.rows for run in runs):
         raise InputError(next(iter(outcome.reasons.values()), f"None of the runs in {place} can be read."))
-    write_report(runs, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
-    cells = select(runs)
+    comparison = collect(runs)
+    write_report(comparison, page, command=shlex.join(["gossamer", *sys.argv[1:]]))
     if json:
-        print_json({"ranking": [c.to_dict() for c in ranked(cells)], "report": str(page)})
+        print_json({"ranking": [c.to_dict() for c in ranked(comparison.cells)], "report": str(page)})
     else:
-        print_ranking(cells)
+        print_ranking(comparison.cells)
         if outcome.skipped:
             print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
         print(f"report: {page}")

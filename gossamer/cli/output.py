@@ -99,7 +99,7 @@ def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
     return [str(row["round"]), *percentages, NONE if distance is None else f"{distance:.2g}"]
 
 
-def print_ranking(cells: "list[Cell]") -> None:
+def print_ranking(cells: "Sequence[Cell]") -> None:
     """One line per cell: its accuracy with the best step size, mean ± standard deviation over seeds.
 
     Methods are ranked among cells that agree in the axes of the grid. A setting that only depends on the method (the
@@ -139,7 +139,7 @@ def differing(experiments: list[dict[str, Any]]) -> list[str]:
     return [key for key in experiments[0] if len({e[key] for e in experiments}) > 1] if experiments else []
 
 
-def _by_method(cells: "list[Cell]", key: str) -> dict[str, set[Any]]:
+def _by_method(cells: "Sequence[Cell]", key: str) -> dict[str, set[Any]]:
     found: dict[str, set[Any]] = {}
     for cell in cells:
         found.setdefault(cell.label, set()).add(getattr(cell.experiment, key))

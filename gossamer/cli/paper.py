@@ -185,18 +185,20 @@ def _conclude(recipe: "PaperRecipe", scale: "Scale", plan: "PaperPlan", out: Pat
     from gossamer.experiments.store import runs_of, write_json
     from gossamer.experiments.training import environment
     from gossamer.report import write_figures, write_report
+    from gossamer.report.comparison import collect
 
     stored = runs_of(plan.experiments, runs)
     if not any(run.rows for run in stored):
         reasons = [str(run.outcome["reason"]) for run in stored if run.outcome and "reason" in run.outcome]
         raise InputError(reasons[0] if reasons else f"None of the runs of {recipe.name} is in {runs} yet.")
-    found = measure(recipe, plan, stored)
+    comparison = collect(stored)
+    found = measure(recipe, plan, stored, comparison.cells)
     title = f"{recipe.title} ({'; '.join(filter(None, [scale, plan.stand_ins]))})"
     # The command that makes these runs, so without --existing.
     command = shlex.join(["gossamer", *(word for word in sys.argv[1:] if word != "--existing")])
     page = out / "report.html"
-    report = write_report(stored, page, title=title, command=command, verdict=found.verdict, notes=plan.notes)
-    figures = write_figures(stored, out / "figures") if recipe.name.startswith("figure") else []
+    report = write_report(comparison, page, title=title, command=command, verdict=found.verdict, notes=plan.notes)
+    figures = write_figures(comparison, out / "figures") if recipe.name.startswith("figure") else []
     measured = {**found.to_json(scale, [command]), "notes": plan.notes, "environment": environment()}
     write_json(out / "measured.json", measured)
     if as_json:

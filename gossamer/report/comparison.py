@@ -171,6 +171,8 @@ class Comparison:
     """Everything that a report shows."""
 
     runs: tuple[StoredRun, ...]
+    cells: tuple[Cell, ...]
+    """Every method in every setting at its chosen step size."""
     panels: tuple[ComparisonPanel, ...]
     looks: dict[str, Look]
     """The look of every method, ordered by rank averaged over the panels, best first."""
@@ -230,7 +232,8 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
     found = tuple(dict.fromkeys(runs))
     if not found:
         raise InputError("There are no runs to report on; make some with gossamer run, compare or sweep.")
-    groups = _joined(_by_settings(select(found)))
+    cells = tuple(select(found))
+    groups = _joined(_by_settings(cells))
     groups.sort(key=lambda group: [natural(value) for value in group[0].values()])
     varied = [key for key in groups[0][0] if len({json.dumps(settings[key]) for settings, _ in groups}) > 1]
     if (
@@ -247,7 +250,7 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
             key = f"{key}-{len(panels)}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
-    return Comparison(found, tuple(panels), _looks(panels))
+    return Comparison(found, cells, tuple(panels), _looks(panels))
 
 
 def _by_settings(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[MethodResult]]]:

@@ -335,7 +335,7 @@ class Measurement:
     recipe: PaperRecipe
     plan: PaperPlan
     runs: Sequence[StoredRun]
-    cells: list[Cell]
+    cells: Sequence[Cell]
     verdict: Verdict
 
     def to_json(self, scale: Scale, commands: Sequence[str]) -> dict[str, Any]:
@@ -360,7 +360,9 @@ class Measurement:
         return lengths.pop() if len(lengths) == 1 else None
 
 
-def measure(recipe: PaperRecipe, plan: PaperPlan, runs: Sequence[StoredRun]) -> Measurement:
-    """Choose the step sizes among the runs of a plan and compare the accuracies with the paper's."""
-    cells = select(runs)
+def measure(
+    recipe: PaperRecipe, plan: PaperPlan, runs: Sequence[StoredRun], cells: Sequence[Cell] | None = None
+) -> Measurement:
+    """Compare the accuracies of a plan's runs with the paper's. `cells` are the selected step sizes, if already known."""
+    cells = select(runs) if cells is None else cells
     return Measurement(recipe, plan, runs, cells, judge(recipe, plan.planned, cells))
