@@ -363,6 +363,6 @@ class Measurement:
 def measure(
     recipe: PaperRecipe, plan: PaperPlan, runs: Sequence[StoredRun], cells: Sequence[Cell] | None = None
 ) -> Measurement:
-    """Compare the accuracies of a plan's runs with the paper's. `cells` are the selected step sizes, if already known."""
+    """Compare the accuracies of a plan's runs with the paper's. `cells` are the chosen step sizes, if known."""
     cells = select(runs) if cells is None else cells
     return Measurement(recipe, plan, runs, cells, judge(recipe, plan.planned, cells))
