@@ -53,7 +53,7 @@ class World:
         return total / len(self.nodes)
 
 
-class Method(ABC):
+class ReferenceMethod(ABC):
     """What all methods share: a world, and nodes that start from the same point."""
 
     def __init__(self, world: World, start: Vector) -> None:
@@ -70,7 +70,7 @@ class Method(ABC):
         """One round: changes `x` and whatever else the nodes remember."""
 
 
-class DSGD(Method):
+class DSGD(ReferenceMethod):
     """Step, then average."""
 
     def round(self, r: int, g: Vectors, eta: float) -> None:
@@ -78,7 +78,7 @@ class DSGD(Method):
         self.x = self.world.gossip(r, half)
 
 
-class DSGDm(Method):
+class DSGDm(ReferenceMethod):
     """DSGD with each node's own heavy ball: nothing corrects for the others' data."""
 
     def __init__(self, world: World, start: Vector, beta: float = 0.9, nesterov: bool = False) -> None:
@@ -99,7 +99,7 @@ class DSGDm(Method):
         self.x = self.world.gossip(r, half)
 
 
-class QGDSGDm(Method):
+class QGDSGDm(ReferenceMethod):
     """The momentum follows the movement of x, averaging included, instead of the node's own gradients."""
 
     def __init__(self, world: World, start: Vector, beta: float = 0.9, mu: float | None = None) -> None:
@@ -118,7 +118,7 @@ class QGDSGDm(Method):
         self.x = new
 
 
-class DecentLaM(Method):
+class DecentLaM(ReferenceMethod):
     """Heavy ball on the direction in which one round of DSGD would have moved the node."""
 
     def __init__(self, world: World, start: Vector, beta: float = 0.9) -> None:
@@ -138,7 +138,7 @@ class DecentLaM(Method):
             self.x[i] = self.x[i] - eta * self.u[i]
 
 
-class MomentumTracking(Method):
+class MomentumTracking(ReferenceMethod):
     """The paper's (U, C): the correction c_i turns the node's own momentum into an estimate of everybody's.
 
     What leaves at the end of round r, x and c - u, is averaged with the weights of round r + 1. Hence x is averaged
@@ -167,7 +167,7 @@ class MomentumTracking(Method):
             self.c[i] = averaged_c[i] + self.u[i]
 
 
-class GradientTracking(Method):
+class GradientTracking(ReferenceMethod):
     """c_i turns the node's own gradient into an estimate of everybody's."""
 
     def __init__(self, world: World, start: Vector, init: str = "theorem") -> None:
@@ -205,7 +205,7 @@ class GradientEstimate:
         return self.s
 
 
-class ABm(Method):
+class ABm(ReferenceMethod):
     """Gradient tracking with a heavy ball on x."""
 
     def __init__(self, world: World, start: Vector, beta: float = 0.9) -> None:
@@ -223,7 +223,7 @@ class ABm(Method):
         self.x_previous, self.x = self.x, new
 
 
-class GTAdam(Method):
+class GTAdam(ReferenceMethod):
     """Adam on the tracked gradient."""
 
     def __init__(
@@ -251,7 +251,7 @@ class GTAdam(Method):
             self.x[i] = averaged[i] - eta * self.m[i] / np.sqrt(self.v[i] + self.eps)
 
 
-class D2(Method):
+class D2(ReferenceMethod):
     """Variance reduction over the nodes: last round's step is taken back with the step size it was made with."""
 
     def __init__(self, world: World, start: Vector) -> None:
@@ -271,7 +271,7 @@ class D2(Method):
         self.x = self.world.gossip(r, half)
 
 
-class RelaySum(Method):
+class RelaySum(ReferenceMethod):
     """On a tree every node passes on, to each neighbour, the sum of what is behind it, with the number of its terms.
 
     `fill` says what stands in for nodes that have not been heard of yet: nothing ("arrived": divide by the number of
@@ -332,7 +332,7 @@ class RelaySumM(RelaySum):
         return half
 
 
-class AllReduceSGDm(Method):
+class AllReduceSGDm(ReferenceMethod):
     """Every node makes the step of one machine that holds all the data."""
 
     def __init__(self, world: World, start: Vector, beta: float = 0.9, nesterov: bool = False) -> None:
@@ -348,7 +348,7 @@ class AllReduceSGDm(Method):
             self.x[i] = self.x[i] - eta * direction
 
 
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[ReferenceMethod]] = {
     "dsgd": DSGD,
     "dsgdm": DSGDm,
     "qg-dsgdm": QGDSGDm,

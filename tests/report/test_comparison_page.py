@@ -9,7 +9,7 @@ import pytest
 
 from gossamer import GossamerError
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.paper.verdict import Line, Panel, Verdict
+from gossamer.experiments.paper.verdict import PaperLine, PaperPanel, Verdict
 from gossamer.experiments.store import StoredRun
 from gossamer.report import check_report, write_report
 from gossamer.report.comparison import collect
@@ -112,8 +112,8 @@ def test_hostile_text_from_a_run_stays_text(runs, tmp_path):
     about["graph"]["name"] = about["partition"]["recipe"] = about["environment"]["torch"] = nasty
     about["partition"]["classes"][0] = about["experiment"]["topology"] = nasty
     (mine.directory / "run.json").write_text(json.dumps(about))
-    line = Line("m", nasty, 1.0, None, None, 1, False, 2.0, None)
-    verdict = Verdict((Panel(nasty, (line,), stand_in=nasty),))
+    line = PaperLine("m", nasty, 1.0, None, None, 1, False, 2.0, None)
+    verdict = Verdict((PaperPanel(nasty, (line,), stand_in=nasty),))
     page = comparison_page(collect([StoredRun(mine.directory), runs[1]]), nasty, nasty, verdict, [nasty])
     assert "<script>alert(1)" not in page
     assert '" onload="' not in page
