@@ -163,23 +163,22 @@ class NodeTraining:
     def run(self, directory: Path, callbacks: Sequence[Callable[[Row], None]]) -> None:
         """All rounds that are left, with an evaluation, told to the callbacks, and a checkpoint now and then."""
         every = self.schedule.rounds_between_evaluations
-        saver = Checkpoints(
-            directory / "checkpoints", self.model, self.optimizer, every=every, extra={"training": self}
-        )
 
         def evaluate(round: int) -> None:
             row = self.measure(round)
             for callback in callbacks:
                 callback(row)
 
-        start = saver.resume()
-        if start == 0:
-            evaluate(0)
-        for r in range(start, self.schedule.rounds):
-            self.advance(r)
-            if self.schedule.is_evaluated(r + 1):
-                evaluate(r + 1)
-            saver.step()
+        place, state = directory / "checkpoints", {"training": self}
+        with Checkpoints(place, self.model, self.optimizer, every=every, extra=state) as saver:
+            start = saver.resume()
+            if start == 0:
+                evaluate(0)
+            for r in range(start, self.schedule.rounds):
+                self.advance(r)
+                if self.schedule.is_evaluated(r + 1):
+                    evaluate(r + 1)
+                saver.step()
 
     def advance(self, r: int) -> None:
         """One round on this node's next batch."""

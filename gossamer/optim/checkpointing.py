@@ -6,7 +6,7 @@ import random
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, Self, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -56,7 +56,8 @@ class Checkpoints:
     >>> list(saver.rounds(3))
     []
 
-    A loop of another shape calls `resume()` before it, `step()` after every `optimizer.step()`, and `close()` after it.
+    A loop of another shape calls `resume()` before it and `step()` after every `optimizer.step()`, inside
+    `with Checkpoints(...) as saver:` or with `close()` after it.
 
     A checkpoint holds the model with its buffers, the optimizer with the messages that were under way, the random
     generators of the process and everything in `extra`: objects with `state_dict` and `load_state_dict`, or
@@ -254,6 +255,13 @@ class Checkpoints:
     def close(self) -> None:
         """After the last round: signals do what they did before, also one that came too late to stop the rounds."""
         self._interrupts.pass_on()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close; on an exception signals do what they did before, and the exception goes on."""
+        self.close() if kind is None else self._interrupts.obey()
 
     def save(self) -> Path:
         """Write a checkpoint now. For all nodes to resume from it, all must write one of this round.

@@ -151,7 +151,9 @@ def test_the_process_that_writes_claims_the_directory_for_all(tmp_path):
     ):
         train_here(experiment, tmp_path / "run")
     assert not StoredRun(tmp_path / "run").rows
+    before = signal.getsignal(signal.SIGTERM)
     assert train_here(experiment, tmp_path / "run").status == "done"
+    assert signal.getsignal(signal.SIGTERM) is before, "signals do what they did before the run"
 
 
 def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkeypatch):
