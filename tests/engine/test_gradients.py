@@ -31,12 +31,7 @@ class Group:
     """G nodes with different parameters and data, and their gradients by the model itself, node by node."""
 
     def __init__(
-        self,
-        model: Callable[[], nn.Module],
-        shape: tuple[int, ...],
-        nodes: int,
-        batch: int,
-        dtype: torch.dtype,
+        self, model: Callable[[], nn.Module], shape: tuple[int, ...], nodes: int, batch: int, dtype: torch.dtype
     ) -> None:
         torch.manual_seed(7)
         self.models = NodeModels(model().to(dtype), nodes, torch.device("cpu"))

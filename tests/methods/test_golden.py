@@ -178,12 +178,7 @@ def test_hyperparameters_mean_the_same_to_both(method: str, hyperparameters: dic
 def test_both_starts_of_tracking_and_the_correction_c(method: str, where: str, init: str) -> None:
     expected_c, actual_c = [], []
     expected = reference_run(
-        method,
-        place(where),
-        TASK,
-        RATES,
-        on_round=lambda _, m: expected_c.append([m.c[i] for i in m.nodes]),
-        init=init,
+        method, place(where), TASK, RATES, on_round=lambda _, m: expected_c.append([m.c[i] for i in m.nodes]), init=init
     )
     actual = library_run(
         method,
@@ -218,12 +213,7 @@ def test_step_sizes_and_coefficients_may_be_tensors(method: str, switch: dict[st
     tensors: dict[str, Any] = {name: torch.tensor(v, dtype=torch.float64) for name, v in coefficients.items()}
     alone = [
         reference_run(
-            method,
-            place(where),
-            WIDE_TASK.coordinate(k),
-            [factor * eta for eta in RATES],
-            **numbers[k],
-            **switch,
+            method, place(where), WIDE_TASK.coordinate(k), [factor * eta for eta in RATES], **numbers[k], **switch
         )
         for k, factor in enumerate(FACTORS)
     ]

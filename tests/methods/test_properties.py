@@ -26,9 +26,7 @@ def powers_of_two(most: int) -> st.SearchStrategy[int]:
 
 
 trees = st.one_of(
-    st.builds(topology.chain, sizes),
-    st.builds(topology.star, sizes),
-    st.builds(topology.balanced_tree, sizes),
+    st.builds(topology.chain, sizes), st.builds(topology.star, sizes), st.builds(topology.balanced_tree, sizes)
 )
 static = st.one_of(
     trees,

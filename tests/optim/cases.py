@@ -386,10 +386,7 @@ def late_group(rank: int) -> dict[str, Tensor]:
 
 def written_parameters(rank: int) -> dict[str, Any]:
     results = {}
-    for how, write in {
-        "copy": lambda p: p.copy_(p * 0.5),
-        "part": lambda p: p[:1].mul_(0.5),
-    }.items():
+    for how, write in {"copy": lambda p: p.copy_(p * 0.5), "part": lambda p: p[:1].mul_(0.5)}.items():
         node = Node(rank)
         node.step(2)
         with torch.no_grad():
