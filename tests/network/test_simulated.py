@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from gossamer import GossamerError, topology
-from gossamer.network import Network, Pending, Ready, SimulatedNetwork
-from gossamer.network.simulated import BLOCK, FEWEST_ROWS
+from gossamer.network import Network, Pending, Ready, SimulatedNetwork, simulated
+from gossamer.network.simulated import FEWEST_ROWS
 from gossamer.topology import Mixing, Topology
 
 MANY_NODES = 101
+BLOCK = 2400  # numbers that are summed at a time
 FLOATS = {torch.float64: 1e-13, torch.float32: 1e-5}
 FEW = {
     "one": lambda: topology.complete(1),
@@ -23,7 +24,7 @@ FEW = {
 MANY = {
     "ring": lambda: topology.ring(MANY_NODES),
     "star": lambda: topology.star(MANY_NODES + 10),
-    "irregular": lambda: topology.erdos_renyi(3 * MANY_NODES, probability=0.025, seed=3),
+    "irregular": lambda: topology.erdos_renyi(MANY_NODES + 50, probability=0.032, seed=3),
     "negative weights": lambda: topology.star(MANY_NODES, weights="fastest"),
 }
 
@@ -60,11 +61,12 @@ def test_where_most_are_connected_the_product_is_dense(name, dtype, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("d", [30, 37, BLOCK // FEWEST_ROWS // 2, BLOCK // FEWEST_ROWS + 1])
+@pytest.mark.parametrize("d", [30, 37, BLOCK // 16, BLOCK // FEWEST_ROWS + 1])
 @pytest.mark.parametrize("name", MANY)
 @pytest.mark.parametrize("has_mkl", [True, False])
 def test_many_nodes_are_mixed_by_sums_over_their_neighbours(name, d, dtype, has_mkl, monkeypatch):
     monkeypatch.setattr(Mixing, "dense", lambda self: pytest.fail("an N x N matrix was made"))
+    monkeypatch.setattr(simulated, "BLOCK", BLOCK)
     if not has_mkl:
         monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     where = MANY[name]()

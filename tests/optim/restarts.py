@@ -59,7 +59,7 @@ def graph_for(method: str, labels: tuple[str, ...]) -> Topology:
 # The same nodes again -------------------------------------------------------------------------------------------------
 
 CHAIN = ("bonn", "kyiv", "oslo", "rome")
-EXACT = ("MomentumTracking", "GTAdam", "RelaySumM", "DSGD", "AllReduceSGDm", "SluggishDSGD")
+EXACT = ("MomentumTracking", "RelaySumM", "AllReduceSGDm", "SluggishDSGD")
 
 
 def stop_half_way(rank: int, directory: str) -> dict[str, Tensor]:

@@ -4,10 +4,7 @@ import copy
 import inspect
 import io
 import itertools
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -420,43 +417,3 @@ def test_signatures_name_the_hyperparameters() -> None:
     assert (shown["momentum"].default, shown["init"].default) == (0.9, "theorem")
     shared = inspect.signature(optim.DecentralizedOptimizer).parameters.keys() - {"params", "lr", "hyperparameters"}
     assert optim.Options.__annotations__.keys() == shared
-
-
-SCRIPT = """
-import sys, time
-import torch
-import torch.distributed as dist
-from gossamer import optim
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.set_num_threads(1)
-
-
-def main():
-    model = torch.nn.Linear(2000, 20)
-    optimizer = optim.MomentumTracking(model.parameters(), lr=0.01, momentum=0.9, topology="ring")
-    for _ in range(4):
-        if rank == 1:
-            time.sleep(0.2)
-        optimizer.zero_grad()
-        model(torch.ones(1, 2000) + rank).square().mean().backward()
-        optimizer.step()
-
-
-main()
-dist.destroy_process_group()
-"""
-
-
-def test_the_one_changed_line_under_torchrun_with_a_slow_rank(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    assert torchrun(script, 2) == 0
-
-
-def torchrun(script: Path, n: int) -> int:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), str(script)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
-    assert "closed the connection" not in ended.stderr, ended.stderr
-    return ended.returncode

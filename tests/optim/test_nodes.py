@@ -291,5 +291,6 @@ def test_a_node_lost_during_an_average_is_named() -> None:
     assert re.match("Node 1 closed the connection before round [012] was", run(2, cases.lost_average)[0].value)
 
 
-def test_a_slow_rank_does_not_lose_the_last_message() -> None:
-    assert values(3, cases.slow_rank) == [3, 3, 3]
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_slow_rank_does_not_lose_the_last_message(collected: bool) -> None:
+    assert values(3, cases.slow_rank, collected) == [3, 3, 3]
