@@ -81,9 +81,8 @@ def test_short_vectors_do_not_decide_how_long_ones_are_mixed(order, monkeypatch)
     made = []
     for name in ("_dense", "_sparse"):
         real = getattr(SimulatedNetwork, name)
-        monkeypatch.setattr(
-            SimulatedNetwork, name, lambda self, mixing, real=real, name=name: made.append(name) or real(self, mixing)
-        )
+        noted = lambda self, mixing, real=real, name=name: made.append(name) or real(self, mixing)  # noqa: E731
+        monkeypatch.setattr(SimulatedNetwork, name, noted)
     net = SimulatedNetwork(topology.ring(MANY_NODES), dtype=torch.float64)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     stacks = [vectors(MANY_NODES, d) for d in order]
@@ -168,9 +167,8 @@ def test_what_is_no_stack_of_all_nodes_is_named_in_the_first_round(n, shape):
     for _ in range(2):
         with pytest.raises(GossamerError) as caught:
             net.mix(vectors(n, 2), torch.zeros(shape, dtype=torch.float64), round=0)
-        assert f"shape {shape}, but a simulation mixes stacks [N, d] with one row for each of the N = {n} nodes" in (
-            str(caught.value)
-        )
+        words = f"shape {shape}, but a simulation mixes stacks [N, d] with one row for each of the N = {n} nodes"
+        assert words in str(caught.value)
     assert net.mix(vectors(n, 2), round=0).wait()[0].shape == (n, 2)
 
 

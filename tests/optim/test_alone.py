@@ -160,25 +160,28 @@ def test_rounds_cycle_a_loader() -> None:
         rounds([1], -1)
 
 
-def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(**options: Any) -> MomentumTracking:
-        return MomentumTracking([nn.Parameter(torch.ones(2))], **{"lr": 0.1, **options})
+def make(**options: Any) -> MomentumTracking:
+    return MomentumTracking([nn.Parameter(torch.ones(2))], **{"lr": 0.1, **options})
 
-    with pytest.raises(GossamerError, match="lr is -1"):
-        make(lr=-1.0)
-    with pytest.raises(GossamerError, match="weight_decay is nan"):
-        make(weight_decay=float("nan"))
-    with pytest.raises(GossamerError, match="beta < 1"):
-        make(momentum=1.0)
-    for weight in (0.0, float("inf"), float("nan"), "many"):
-        with pytest.raises(GossamerError, match="weight above 0"):
-            make(node_weight=weight)
-    with pytest.raises(GossamerError, match="8 nodes"):
-        make(topology=topology.ring(8))
-    with pytest.raises(GossamerError, match="no topology 'rnig'; did you mean 'ring'"):
-        make(topology="rnig")
-    with pytest.raises(GossamerError, match="The topology 'ring' takes no parameters"):
-        make(topology="ring:degree=4")
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"lr": -1.0}, "lr is -1"),
+        ({"weight_decay": float("nan")}, "weight_decay is nan"),
+        ({"momentum": 1.0}, "beta < 1"),
+        *(({"node_weight": weight}, "weight above 0") for weight in (0.0, float("inf"), float("nan"), "many")),
+        ({"topology": topology.ring(8)}, "8 nodes"),
+        ({"topology": "rnig"}, "no topology 'rnig'; did you mean 'ring'"),
+        ({"topology": "ring:degree=4"}, "The topology 'ring' takes no parameters"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(GossamerError, match=sentence):
+        make(**options)
+
+
+def test_bad_parameters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(GossamerError, match="real parameters"):
         MomentumTracking([torch.ones(2, dtype=torch.complex64, requires_grad=True)], lr=0.1)
     optimizer = make()

@@ -1,7 +1,7 @@
 """Optimizers on real processes: exactness, checkpoints, mixed precision, groups, averages, faults."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -34,12 +34,7 @@ def _returned(n: int, case: str) -> list[Any]:
     return returned
 
 
-def four(case: str) -> list[Any]:
-    return _returned(4, case)
-
-
-def two(case: str) -> list[Any]:
-    return _returned(2, case)
+four, two = partial(_returned, 4), partial(_returned, 2)
 
 
 def test_overlap_changes_no_bit() -> None:
@@ -138,10 +133,7 @@ def test_an_overflow_on_one_rank_leaves_no_one_waiting() -> None:
 def test_parameters_come_and_go() -> None:
     results = four("growing")
     for r in results:
-        assert r["frozen"]
-        assert r["thawed"]
-        assert r["stopped"]
-        assert r["finite"]
+        assert all(r[what] for what in ("frozen", "thawed", "stopped", "finite"))
         assert r["born"] == [2, 3]
         assert r["rounds"] == [9, 9]
         assert torch.allclose(r["joined"], results[0]["joined"], atol=0.05)

@@ -67,15 +67,9 @@ def other_choices() -> list[Method]:
 
 
 def test_the_switches_and_choices_are_all_found():
-    assert [repr(method) for method in other_choices()] == [
-        "DSGDm(beta=0.9, nesterov=True)",
-        "GradientTracking(init='zero')",
-        "MomentumTracking(beta=0.9, init='zero')",
-        "RelaySum(fill='own')",
-        "RelaySumM(beta=0.9, nesterov=True, fill='arrived')",
-        "RelaySumM(beta=0.9, nesterov=False, fill='own')",
-        "AllReduceSGDm(beta=0.9, nesterov=True)",
-    ]
+    assert [type(m).name for m in other_choices()] == (
+        ["dsgdm", "gradient-tracking", "momentum-tracking", "relaysum", "relaysum-m", "relaysum-m", "all-reduce-sgdm"]
+    )
 
 
 @pytest.mark.parametrize("method", other_choices(), ids=repr)
@@ -131,18 +125,14 @@ class TestReport:
     )
     report = ConformanceReport("Mine", ("ring", "star"), rows)
 
-    def test_it_reads_as_a_table(self):
-        assert str(self.report).splitlines() == [
+    def test_it_reads_as_a_table_with_the_notes_last(self):
+        assert str(replace(self.report, notes=("Mine has no name.",))).splitlines() == [
             "Mine on ring, star",
             "  runs     holds",
             "  resumes  fails: on ring of 5, x",
             "  exact    not declared",
+            "Mine has no name.",
         ]
-
-    def test_notes_come_last(self):
-        assert str(replace(self.report, notes=("Mine has no name.",))).splitlines()[-1] == "Mine has no name."
-
-    def test_failures_and_undeclared(self):
         assert [row.property for row in self.report.failures] == ["resumes"]
         assert self.report.undeclared == ("exact",)
 
@@ -153,10 +143,13 @@ class TestReport:
         assert isinstance(error, AssertionError)
 
     def test_the_graphs_are_those_that_the_needs_admit(self):
-        on_trees = check_method(
-            type("Tree", (DSGD,), {"facts": Facts(title="Tree", needs=Needs(static=True, tree=True))})
+        facts = Facts(title="Tree", needs=Needs(static=True, tree=True))
+        assert check_method(type("Tree", (DSGD,), {"facts": facts})).graphs == (
+            "complete of 1",
+            "chain of 2",
+            "star of 5",
+            "chain of 6",
         )
-        assert on_trees.graphs == ("complete of 1", "chain of 2", "star of 5", "chain of 6")
 
 
 class Correct(Method):
@@ -535,9 +528,7 @@ class TestBrokenPromises:
         assert list(broken) == ["preserves_mean", "equals_sgd_alone"]
         assert "torch.optim.SGD(momentum=0.8, nesterov=False)" in broken["equals_sgd_alone"]
         for sentence in broken.values():
-            assert sentence.endswith(
-                "0.8 is the method's momentum (its beta), Nesterov's look-ahead needs nesterov = True"
-            )
+            assert sentence.endswith("the method's momentum (its beta), Nesterov's look-ahead needs nesterov = True")
 
     def test_nesterov_that_is_said_but_not_done(self):
         broken = failures(type("Boast", (DSGD,), {"beta": 0.9, "nesterov": True}))
