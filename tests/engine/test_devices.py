@@ -14,6 +14,7 @@ from gossamer.data import Augmentation, Erasing
 from gossamer.engine import history
 from gossamer.engine.hardware import NodeGenerators
 from gossamer.engine.simulation import Settings, Simulation
+from gossamer.network import simulated
 
 aten = torch.ops.aten
 TAKES_INDICES_FROM_ANYWHERE = {aten.index.Tensor, aten.index_put_.default, aten._index_put_impl_.default}
@@ -63,9 +64,8 @@ def simulation(method: str, graph: topology.Topology, model: nn.Module) -> Simul
     classes = torch.arange(12 * n) % 10
     augmentation = Augmentation(padding=2, flip=True, erasing=Erasing())
     dataset = data.Dataset.from_tensors(images, classes, test=(images[:20], classes[:20]), augmentation=augmentation)
-    settings = Settings(
-        step_size=lambda r: 0.1, batch_size=5, weight_decay=0.01, clip=0.5, device=torch.device("meta")
-    )  # fmt: skip
+    device = torch.device("meta")
+    settings = Settings(step_size=lambda r: 0.1, batch_size=5, weight_decay=0.01, clip=0.5, device=device)
     split = dataset.split(data.partition.iid(n))
     return Simulation(model, split, methods.get(method), graph, settings, Inline())
 
@@ -89,9 +89,10 @@ def test_every_method_stays_on_its_device(method):
 
 
 @pytest.mark.parametrize("method", ["momentum-tracking", "relaysum"])
-def test_so_do_sums_over_the_neighbours_of_many_nodes(method):
+def test_so_do_sums_over_the_neighbours_of_many_nodes(method, monkeypatch):
+    monkeypatch.setattr(simulated, "DENSE_UP_TO", 4)
     with Accelerator():
-        run = simulation(method, graph_for(method, 104), nn.Sequential(nn.Flatten(), nn.Linear(432, 10)))
+        run = simulation(method, graph_for(method, 8), nn.Sequential(nn.Flatten(), nn.Linear(432, 10)))
         run.advance()
     assert run.models.x.is_meta
 

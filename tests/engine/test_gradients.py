@@ -31,12 +31,7 @@ class Group:
     """G nodes with different parameters and data, and their gradients by the model itself, node by node."""
 
     def __init__(
-        self,
-        model: Callable[[], nn.Module],
-        shape: tuple[int, ...],
-        nodes: int,
-        batch: int,
-        dtype: torch.dtype,
+        self, model: Callable[[], nn.Module], shape: tuple[int, ...], nodes: int, batch: int, dtype: torch.dtype
     ) -> None:
         torch.manual_seed(7)
         self.models = NodeModels(model().to(dtype), nodes, torch.device("cpu"))
@@ -280,24 +275,18 @@ def test_a_loss_that_is_not_a_number_is_reported_and_stays_with_its_node():
 
 
 def test_which_batches_fit():
-    model = MODELS["lenet"][0]()
-    plan = plan_of(model, Layout(model))
-    images, classes = torch.zeros(2, 3, 1, 28, 28), torch.zeros(2, 3, dtype=torch.int64)
-    assert plan.fits(images, classes)
-    assert not plan.fits(images.double(), classes)
-    assert not plan.fits(images, classes.int())
-    assert not plan.fits(images, classes[:, :2])
-    assert not plan.fits(images.flatten(2), classes)
-    assert not plan.fits(images[0], classes)
-    assert not plan.fits(images[:, :0], classes[:, :0])
-    model = perceptron()
-    plan = plan_of(model, Layout(model))
-    assert plan.fits(torch.zeros(2, 3, 12), classes)
-    assert not plan.fits(torch.zeros(2, 3, 1, 3, 4), classes)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES))
-    plan = plan_of(model, Layout(model))
-    assert plan.fits(torch.zeros(2, 3, 12), classes)
-    assert plan.fits(torch.zeros(2, 3, 1, 3, 4), classes)
+    def plan(model: nn.Module) -> ChainPlan:
+        return plan_of(model, Layout(model))
+
+    lenet, images, classes = plan(MODELS["lenet"][0]()), torch.zeros(2, 3, 1, 28, 28), torch.zeros(2, 3).long()
+    assert lenet.fits(images, classes)
+    wrong = (images.double(), classes), (images, classes.int()), (images, classes[:, :2])
+    for batch in (*wrong, (images.flatten(2), classes), (images[0], classes), (images[:, :0], classes[:, :0])):
+        assert not lenet.fits(*batch)
+    vectors, volumes = torch.zeros(2, 3, 12), torch.zeros(2, 3, 1, 3, 4)
+    assert [plan(perceptron()).fits(batch, classes) for batch in (vectors, volumes)] == [True, False]
+    flattening = plan(nn.Sequential(nn.Flatten(), nn.Linear(12, CLASSES)))
+    assert [flattening.fits(batch, classes) for batch in (vectors, volumes)] == [True, True]
 
 
 @given(nodes=st.integers(1, 5000), batch=st.integers(1, 1000))
@@ -323,27 +312,15 @@ def used_twice() -> nn.Module:
     return nn.Sequential(layer, nn.ReLU(), layer)
 
 
-def frozen() -> nn.Module:
-    model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
-    model[0].weight.requires_grad_(False)
-    return model
-
-
 def with_spare_parameter() -> nn.Module:
     model = nn.Sequential(nn.Linear(10, 10))
     model.spare = nn.Parameter(torch.zeros(3))
     return model
 
 
-def with_own_forward() -> nn.Module:
-    model = nn.Sequential(nn.Linear(10, 10))
-    model[0].forward = lambda x: x
-    return model
-
-
-def hooked(register: Callable[[nn.Linear], object]) -> nn.Module:
-    model = nn.Sequential(nn.Linear(10, 10))
-    register(model[0])
+def hooked(change: Callable[[nn.Linear], object]) -> nn.Module:
+    model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
+    change(model[0])
     return model
 
 
@@ -376,12 +353,12 @@ REFUSED = {
     "batch norm": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 10)),
     "another activation": lambda: nn.Sequential(nn.Linear(10, 10), nn.Tanh()),
     "own forward of a chain": lambda: Residual(nn.Linear(10, 10)),
-    "own forward of an instance": with_own_forward,
+    "own forward of an instance": lambda: hooked(lambda m: vars(m).update(forward=lambda x: x)),
     "residual network": lambda: ResNet34((3, 32, 32), 10),
     "bare layer that is no chain": lambda: nn.Bilinear(3, 3, 10),
     "tied parameters": tied,
     "layer used twice": used_twice,
-    "frozen parameter": frozen,
+    "frozen parameter": lambda: hooked(lambda m: m.weight.requires_grad_(False)),
     "parameter outside of the chain": with_spare_parameter,
     "parametrization": lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(10, 10))),
     "forward hook": lambda: hooked(lambda m: m.register_forward_hook(lambda *_: None)),
@@ -462,13 +439,8 @@ def test_the_cost_of_a_sample():
 
 def test_large_images_are_left_to_torch():
     def forms_groups(pixels: int) -> bool:
-        group = Group(
-            lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-            (3, pixels, pixels),
-            nodes=2,
-            batch=1,
-            dtype=torch.float32,
-        )
+        layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        group = Group(lambda: layers, (3, pixels, pixels), nodes=2, batch=1, dtype=torch.float32)
         cost = cost_of(group.chain, group.x[:1], group.inputs)
         return is_worthwhile(cost, batch=1)
 

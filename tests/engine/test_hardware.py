@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from gossamer.engine.hardware import Workers, cores
-from gossamer.errors import GossamerError
 
 
 def test_every_task_is_done_once_and_each_worker_has_one_torch_thread():
@@ -53,8 +52,3 @@ def test_cores_are_counted_where_a_process_cannot_be_bound_to_some(monkeypatch):
     assert cores() == 7
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores() == 1
-
-
-def test_no_workers_are_refused():
-    with pytest.raises(GossamerError, match="at least one worker"):
-        Workers(0)

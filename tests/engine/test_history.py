@@ -23,6 +23,8 @@ def test_columns_rows_and_the_last():
     assert history.last == ROWS[-1]
     with pytest.raises(KeyError, match="there are round, accuracy"):
         history["speed"]
+    with pytest.raises(GossamerError, match="Nothing has been evaluated"):
+        History().last  # noqa: B018
 
 
 def test_a_figure_of_some_rows_only_is_none_in_the_others():
@@ -36,11 +38,6 @@ def test_json_lines(tmp_path):
     History([*ROWS, not_finite]).to_jsonl(tmp_path / "deep" / "metrics.jsonl")
     lines = (tmp_path / "deep" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [*ROWS, {"round": 9, "loss": None, "node_loss": [1.0, None]}]
-
-
-def test_an_empty_history_says_so():
-    with pytest.raises(GossamerError, match="Nothing has been evaluated"):
-        History().last  # noqa: B018
 
 
 def test_pandas_or_the_sentence_that_names_it(monkeypatch):

@@ -23,11 +23,8 @@ def test_the_figures_of_a_run():
     assert last["loss"] == pytest.approx(sum(last["node_loss"]) / 4)
     assert last["round"] == ROUNDS
     assert run.history["round"][0] == 0
-    assert last["train_loss"] > 0
-    assert last["consensus_distance"] > 0
-    assert last["tracking_error"] > 0
-    assert last["gradient_norm"] > 0
-    assert last["samples_per_second"] > 0
+    positive = ("train_loss", "consensus_distance", "tracking_error", "gradient_norm", "samples_per_second")
+    assert all(last[figure] > 0 for figure in positive)
     assert 0 <= last["validation_accuracy"] <= 1
     assert "validation_accuracy" not in run.history.rows[0]
     assert run.history["validation_accuracy"] == [None] * (len(run.history) - 1) + [last["validation_accuracy"]]
@@ -201,9 +198,9 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_it_spreads(rounds):
     assert caught.value.history["round"] == [0]
 
 
-@pytest.mark.parametrize(("lr", "what"), [(1e38, "test loss|model"), (3e38, "test loss|model")])
-def test_a_divergence_in_the_last_step_is_noticed(lr, what):
-    with pytest.raises(DivergenceError, match=rf"the ({what}) of node \d is (nan|inf|-inf) in round 0"):
+@pytest.mark.parametrize("lr", [1e38, 3e38])
+def test_a_divergence_in_the_last_step_is_noticed(lr):
+    with pytest.raises(DivergenceError, match=r"the (test loss|model) of node \d is (nan|inf|-inf) in round 0"):
         run_digits(lr=lr, rounds=1)
 
 
@@ -371,10 +368,8 @@ def test_bad_input_gets_a_sentence(changes, sentence):
 
 def test_heterogeneous_data_favour_momentum_tracking():
     nodes = data.load("digits").split(data.partition.k_class(nodes=8, k=2, seed=0))
-    accuracy = {
-        method: simulate(
-            models.SmallCNN, nodes, method, "ring", lr=0.1, batch_size=32, rounds=120, evaluate_every=100
-        ).accuracy
-        for method in ("momentum-tracking", "dsgdm")
-    }
-    assert accuracy["momentum-tracking"] > accuracy["dsgdm"] + 0.05
+    options = {"lr": 0.1, "batch_size": 16, "rounds": 80, "evaluate_every": 100}
+    ours, dsgdm = (
+        simulate(models.SmallCNN, nodes, m, "ring", **options).accuracy for m in ("momentum-tracking", "dsgdm")
+    )
+    assert ours > dsgdm + 0.05

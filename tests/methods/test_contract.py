@@ -118,9 +118,7 @@ class TestRegistry:
         assert methods.find(name) is methods.DSGD
 
     def test_a_method_without_facts_is_refused(self):
-        with pytest.raises(
-            GossamerError, match=r"'bare' declares no facts; give the class Bare a line such as facts = "
-        ):
+        with pytest.raises(GossamerError, match="'bare' declares no facts; give the class Bare a line such as facts"):
             type("Bare", (Method,), {"name": "bare"})
 
     def test_fields_of_a_class_that_is_no_dataclass_are_refused_where_it_is_looked_up(self):
@@ -129,9 +127,8 @@ class TestRegistry:
             methods.get("lost")
         own_method("shared", __annotations__={"table": ClassVar[dict], "notes": "ClassVar[list]"}, table={}, notes=[])
         assert methods.get("shared").hyperparameters == {}
-        own_method(
-            "made", __annotations__={"beta": float}, __init__=lambda self, beta=0.5: vars(self).update(beta=beta)
-        )
+        own_init = lambda self, beta=0.5: vars(self).update(beta=beta)  # noqa: E731
+        own_method("made", __annotations__={"beta": float}, __init__=own_init)
         assert methods.get("made", beta=0.25).beta == 0.25
 
     def test_a_method_without_a_step_cannot_be_made(self):
@@ -144,9 +141,7 @@ class TestRegistry:
         [("momentum-trackin", "momentum-tracking"), ("dsdg", "dsgd"), ("relay-sum", "relaysum"), ("gt_adam", "gtadam")],
     )
     def test_an_unknown_name_gets_the_nearest(self, asked, nearest):
-        with pytest.raises(
-            GossamerError, match=rf"There is no method '{asked}'; did you mean '{nearest}'\? Known: abm, "
-        ):
+        with pytest.raises(GossamerError, match=rf"no method '{asked}'; did you mean '{nearest}'\? Known: abm, "):
             methods.get(asked)
 
     def test_a_name_like_no_other_gets_the_list(self):
@@ -154,10 +149,8 @@ class TestRegistry:
             methods.find("xyzzy")
 
     def test_an_unknown_hyperparameter_gets_the_nearest(self):
-        with pytest.raises(
-            GossamerError,
-            match=r"no hyper-parameter of Momentum Tracking 'betta'; did you mean 'beta'\? Known: beta, init\.",
-        ):
+        words = r"no hyper-parameter of Momentum Tracking 'betta'; did you mean 'beta'\? Known: beta, init\."
+        with pytest.raises(GossamerError, match=words):
             methods.get("momentum-tracking", betta=0.5)
 
     def test_gradient_tracking_has_no_beta_to_set(self):
@@ -174,15 +167,7 @@ WITH_BETA = [m for m in BUILT_IN if "beta" in methods.get(m).hyperparameters]
 
 class TestHyperparameters:
     def test_these_have_a_beta(self):
-        assert WITH_BETA == [
-            "dsgdm",
-            "qg-dsgdm",
-            "decentlam",
-            "momentum-tracking",
-            "abm",
-            "relaysum-m",
-            "all-reduce-sgdm",
-        ]
+        assert " ".join(WITH_BETA) == "dsgdm qg-dsgdm decentlam momentum-tracking abm relaysum-m all-reduce-sgdm"
 
     @pytest.mark.parametrize(
         ("beta", "shown"),
@@ -221,16 +206,8 @@ class TestHyperparameters:
             ("gtadam", {"eps": float("nan")}, "GTAdam needs eps > 0, but eps is nan"),
             ("gtadam", {"eps": "small"}, "GTAdam needs a number for eps, but eps is 'small'"),
             ("gtadam", {"gmax": -2.0}, "GTAdam needs gmax > 0, but gmax is -2"),
-            (
-                "momentum-tracking",
-                {"init": "one"},
-                "Momentum Tracking knows init='theorem' and 'zero', but init is 'one'",
-            ),
-            (
-                "gradient-tracking",
-                {"init": None},
-                "Gradient Tracking knows init='theorem' and 'zero', but init is None",
-            ),
+            ("momentum-tracking", {"init": "one"}, "Momentum Tracking knows init='theorem' and 'zero', but init is "),
+            ("gradient-tracking", {"init": None}, "Gradient Tracking knows init='theorem' and 'zero', but init is No"),
             ("relaysum", {"fill": "none"}, "RelaySum knows fill='arrived' and 'own', but fill is 'none'"),
             ("relaysum-m", {"fill": ""}, "RelaySumM knows fill='arrived' and 'own', but fill is ''"),
         ],
@@ -281,9 +258,7 @@ class TestState:
         state.load({})
 
     def test_the_state_of_another_method_is_refused(self):
-        with pytest.raises(
-            GossamerError, match=r"holds \['m'\], but this method keeps \['count', 'mixed', 'u'\]; it was"
-        ):
+        with pytest.raises(GossamerError, match=r"holds \['m'\], but this method keeps \['count', 'mixed', 'u'\]; it"):
             kept().load({"m": torch.ones(3, 2)})
         with pytest.raises(GossamerError, match="saved by another method"):
             State().load(kept().tensors())
@@ -401,9 +376,7 @@ class TestNeeds:
         directed = topology.one_peer_exponential(3)
         turning = topology.Topology("turning", directed.mixings[:1])
         assert turning.is_static
-        with pytest.raises(
-            GossamerError, match=r"D\^2 needs symmetric weights, but in those of 'turning' some W_ij diff"
-        ):
+        with pytest.raises(GossamerError, match=r"D\^2 needs symmetric weights, but in those of 'turning' some W_ij"):
             methods.D2().check(turning)
 
     @pytest.mark.parametrize("where", SCHEDULES.values(), ids=SCHEDULES.keys())

@@ -102,12 +102,8 @@ def block(kind: str, start: str) -> str:
 def test_the_page_runs_with_sites_by_name(tmp_path: Path) -> None:
     (tmp_path / "sites.txt").write_text(block("text", "# sites.txt"), encoding="utf-8")
     (tmp_path / "train.py").write_text(block("python", "# train.py"), encoding="utf-8")
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": "3",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    shared = {**address, "WORLD_SIZE": "3", "GLOO_SOCKET_IFNAME": "lo"}
     sites = list(reversed(SITES))  # the rank of a site does not matter
     environments = [{**shared, "SITE": site, "RANK": str(rank)} for rank, site in enumerate(sites)]
     outcomes = run_script(tmp_path / "train.py", environments)
@@ -124,22 +120,9 @@ def chain(directory: Path, program: str, **environment: str) -> None:
     """Run the program at the three sites; each leaves SITE.out and SITE.err."""
     directory.mkdir()
     (directory / "node.py").write_text(program, encoding="utf-8")
-    subprocess.run(
-        [*WORLD, "bash", "-c", CHAIN],
-        cwd=directory,
-        env={
-            **os.environ,
-            "PYTHON": sys.executable,
-            "MASTER_ADDR": "10.0.0.2",
-            "MASTER_PORT": "29500",
-            "WORLD_SIZE": "3",
-            "GLOO_SOCKET_IFNAME": "eth0",
-            "TORCH_CPP_LOG_LEVEL": "ERROR",
-            **environment,
-        },
-        check=True,
-        timeout=200,
-    )
+    address = {"MASTER_ADDR": "10.0.0.2", "MASTER_PORT": "29500", "WORLD_SIZE": "3", "GLOO_SOCKET_IFNAME": "eth0"}
+    shared = {**os.environ, "PYTHON": sys.executable, **address, "TORCH_CPP_LOG_LEVEL": "ERROR", **environment}
+    subprocess.run([*WORLD, "bash", "-c", CHAIN], cwd=directory, env=shared, check=True, timeout=200)
 
 
 def able() -> str:

@@ -23,9 +23,8 @@ def able() -> str:
     tried = subprocess.run([*WORLD, "ip", "link", "add", "probe", "type", "veth"], capture_output=True, check=False)
     if tried.returncode:
         return "this machine lets nobody make network namespaces and veth pairs"
-    kernel = subprocess.run(
-        [*WORLD, "ip", "link", "add", "probe", "type", "wireguard"], capture_output=True, check=False
-    )
+    command = [*WORLD, "ip", "link", "add", "probe", "type", "wireguard"]
+    kernel = subprocess.run(command, capture_output=True, check=False)
     if kernel.returncode and (shutil.which("wireguard-go") is None or not Path("/dev/net/tun").exists()):
         return "this kernel has no WireGuard, and there is no wireguard-go with /dev/net/tun"
     return ""
@@ -38,14 +37,8 @@ WHY_NOT = able()
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_two_sites_train_through_the_tunnel_and_nothing_of_the_models_passes_outside(tmp_path: Path) -> None:
     before = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    done = subprocess.run(
-        [RUN, tmp_path],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run([RUN, tmp_path], env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for site in ("berlin", "lima"):
         assert f"{site}: loss " in done.stdout
@@ -68,9 +61,8 @@ def test_it_says_what_it_needs(tmp_path: Path) -> None:
         pytest.skip("the example is a bash script")
     for tool in ("dirname", "id"):  # a world without ip, unshare and wg
         (tmp_path / tool).symlink_to(shutil.which(tool))  # type: ignore[arg-type]
-    done = subprocess.run(
-        [bash, RUN, tmp_path / "out"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
+    command, environment = [bash, RUN, tmp_path / "out"], {"PATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "needs root and ip, unshare and wg" in done.stderr
     assert not (tmp_path / "out").exists()

@@ -1,7 +1,7 @@
 """Optimizers on real processes: exactness, checkpoints, mixed precision, groups, averages, faults."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -34,12 +34,7 @@ def _returned(n: int, case: str) -> list[Any]:
     return returned
 
 
-def four(case: str) -> list[Any]:
-    return _returned(4, case)
-
-
-def two(case: str) -> list[Any]:
-    return _returned(2, case)
+four, two = partial(_returned, 4), partial(_returned, 2)
 
 
 def test_overlap_changes_no_bit() -> None:
@@ -138,10 +133,7 @@ def test_an_overflow_on_one_rank_leaves_no_one_waiting() -> None:
 def test_parameters_come_and_go() -> None:
     results = four("growing")
     for r in results:
-        assert r["frozen"]
-        assert r["thawed"]
-        assert r["stopped"]
-        assert r["finite"]
+        assert all(r[what] for what in ("frozen", "thawed", "stopped", "finite"))
         assert r["born"] == [2, 3]
         assert r["rounds"] == [9, 9]
         assert torch.allclose(r["joined"], results[0]["joined"], atol=0.05)
@@ -291,5 +283,6 @@ def test_a_node_lost_during_an_average_is_named() -> None:
     assert re.match("Node 1 closed the connection before round [012] was", run(2, cases.lost_average)[0].value)
 
 
-def test_a_slow_rank_does_not_lose_the_last_message() -> None:
-    assert values(3, cases.slow_rank) == [3, 3, 3]
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_slow_rank_does_not_lose_the_last_message(collected: bool) -> None:
+    assert values(3, cases.slow_rank, collected) == [3, 3, 3]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,14 +27,8 @@ def torchrun(directory: Path, rounds: int, kills: list[tuple[str, int, str]]) ->
     script = ["--module", "tests.optim.restart_script", str(directory), str(rounds), json.dumps(kills)]
     # Else torchrun keeps one store over all restarts, and init_process_group connects to those who are dead.
     environment = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    process = subprocess.Popen(
-        [sys.executable, *command, *script],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([sys.executable, *command, *script], cwd=ROOT, env=environment, **pipes)
     try:
         yield process
     finally:
@@ -41,30 +36,21 @@ def torchrun(directory: Path, rounds: int, kills: list[tuple[str, int, str]]) ->
         process.communicate()
 
 
-def check_killed(directory: Path, kills: list[tuple[str, int, str]]) -> None:
-    expected = values(3, restarts.train_three, 24, str(directory / "whole"))
-    with torchrun(directory, 24, kills) as process:
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_any_node_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    kills = [
+        ("rome", 0, "start"), ("bonn", 0, "step"), ("oslo", 2, "save"), ("rome", 5, "any"), ("bonn", 11, "save"),
+        ("oslo", 12, "step"), ("rome", 20, "save"), ("oslo", 23, "any"), ("bonn", 22, "any"),
+    ]  # fmt: skip
+    expected = values(3, restarts.train_three, 24, str(tmp_path / "whole"))
+    with torchrun(tmp_path, 24, kills) as process:
         output, _ = process.communicate(timeout=60 * (1 + len(kills)))
     assert process.returncode == 0, output
     assert output.count("exitcode: -9") == len(kills), output
     for name, (wanted,) in zip(SITES, expected, strict=True):
-        assert torch.equal(torch.load(directory / f"result-{name}.pt", weights_only=True), wanted), name
-    assert not list(directory.glob("node-*/.*")), "what the killed ones had begun is cleared away"
-
-
-@pytest.mark.timeout(200)
-def test_after_kill_9_torchrun_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    check_killed(tmp_path, [("oslo", 8, "save")])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(700)
-def test_any_node_may_be_killed_at_any_moment(tmp_path: Path) -> None:
-    moments = [
-        ("rome", 0, "start"), ("bonn", 0, "step"), ("oslo", 2, "save"), ("rome", 5, "any"), ("bonn", 11, "save"),
-        ("oslo", 12, "step"), ("rome", 20, "save"), ("oslo", 23, "any"), ("bonn", 22, "any"),
-    ]  # fmt: skip
-    check_killed(tmp_path, moments)
+        assert torch.equal(torch.load(tmp_path / f"result-{name}.pt", weights_only=True), wanted), name
+    assert not list(tmp_path.glob("node-*/.*")), "what the killed ones had begun is cleared away"
 
 
 @pytest.mark.timeout(200)

@@ -67,15 +67,9 @@ def other_choices() -> list[Method]:
 
 
 def test_the_switches_and_choices_are_all_found():
-    assert [repr(method) for method in other_choices()] == [
-        "DSGDm(beta=0.9, nesterov=True)",
-        "GradientTracking(init='zero')",
-        "MomentumTracking(beta=0.9, init='zero')",
-        "RelaySum(fill='own')",
-        "RelaySumM(beta=0.9, nesterov=True, fill='arrived')",
-        "RelaySumM(beta=0.9, nesterov=False, fill='own')",
-        "AllReduceSGDm(beta=0.9, nesterov=True)",
-    ]
+    assert [type(m).name for m in other_choices()] == (
+        ["dsgdm", "gradient-tracking", "momentum-tracking", "relaysum", "relaysum-m", "relaysum-m", "all-reduce-sgdm"]
+    )
 
 
 @pytest.mark.parametrize("method", other_choices(), ids=repr)
@@ -91,13 +85,9 @@ def test_a_class_an_instance_and_a_name_are_taken():
     reports = check_method("dsgd"), check_method(DSGD), check_method(DSGD())
     assert reports[0] == reports[1] == reports[2]
     assert reports[0].method == "DSGD"
+    assert check_method("dsgd", seed=1) == reports[0]
     with pytest.raises(GossamerError, match="no method 'dsg'; did you mean 'dsgd'"):
         check_method("dsg")
-
-
-@pytest.mark.parametrize("name", ["momentum-tracking", "relaysum"])
-def test_another_draw_passes_too(name):
-    assert check_method(name, seed=1).failures == ()
 
 
 def test_a_seed_draws_another_trial():
@@ -135,18 +125,14 @@ class TestReport:
     )
     report = ConformanceReport("Mine", ("ring", "star"), rows)
 
-    def test_it_reads_as_a_table(self):
-        assert str(self.report).splitlines() == [
+    def test_it_reads_as_a_table_with_the_notes_last(self):
+        assert str(replace(self.report, notes=("Mine has no name.",))).splitlines() == [
             "Mine on ring, star",
             "  runs     holds",
             "  resumes  fails: on ring of 5, x",
             "  exact    not declared",
+            "Mine has no name.",
         ]
-
-    def test_notes_come_last(self):
-        assert str(replace(self.report, notes=("Mine has no name.",))).splitlines()[-1] == "Mine has no name."
-
-    def test_failures_and_undeclared(self):
         assert [row.property for row in self.report.failures] == ["resumes"]
         assert self.report.undeclared == ("exact",)
 
@@ -157,10 +143,13 @@ class TestReport:
         assert isinstance(error, AssertionError)
 
     def test_the_graphs_are_those_that_the_needs_admit(self):
-        on_trees = check_method(
-            type("Tree", (DSGD,), {"facts": Facts(title="Tree", needs=Needs(static=True, tree=True))})
+        facts = Facts(title="Tree", needs=Needs(static=True, tree=True))
+        assert check_method(type("Tree", (DSGD,), {"facts": facts})).graphs == (
+            "complete of 1",
+            "chain of 2",
+            "star of 5",
+            "chain of 6",
         )
-        assert on_trees.graphs == ("complete of 1", "chain of 2", "star of 5", "chain of 6")
 
 
 class Correct(Method):
@@ -225,39 +214,154 @@ class TestUnfinishedClasses:
         assert note.startswith("Nameless has no name of its own, so the command line cannot find it")
 
 
+def on_gradient(change):
+    """A step as in `Correct` with the gradient change(grad, net, round)."""
+
+    def step(self, state, x, grad, lr, net, round):
+        Correct.step(self, state, x, change(grad, net, round), lr, net, round)
+
+    return step
+
+
+def on_step_size(change):
+    """A step as in `Correct` with the step size change(lr), where lr is always a tensor."""
+
+    def step(self, state, x, grad, lr, net, round):
+        Correct.step(self, state, x, grad, change(torch.as_tensor(lr, dtype=grad.dtype)), net, round)
+
+    return step
+
+
+def after_mixing(use):
+    """A step that does use(x, message) with the message of `Correct`."""
+
+    def step(self, state, x, grad, lr, net, round):
+        use(x, net.mix(x - lr * grad, round=round))
+
+    return step
+
+
+def bind_another_x(self, state, x, grad, lr, net, round):
+    (x,) = net.mix(x - lr * grad, round=round).wait()
+
+
+def replace_storage(self, state, x, grad, lr, net, round):
+    state.kept = x.data, grad  # so that the new storage cannot be the old one
+    x.data = net.mix(x - lr * grad, round=round).wait()[0]
+
+
+def change_dtype(self, state, x, grad, lr, net, round):
+    Correct.step(self, state, x, grad, lr, net, round)
+    x.data = x.data.half()
+
+
+def forget_to_wait(self, state, x, grad, lr, net, round):
+    net.mix(x - lr * grad, round=round, out=(x,))
+
+
+def lose_rows(self, state, x, grad, lr, net, round):
+    net.mix((x - lr * grad).mean(0), round=round, out=(x,)).wait()
+
+
+ALONE, COORDINATES, SENDS = "runs on one node's vectors", "takes a step size per coordinate", "sends what it declares"
+VECTORS = "its .wait() gives the tuple of vectors"
+BROKEN_STEPS = [
+    ("runs", "on complete of 1, x did not move in 12 rounds; change it in place, as in x.sub_(lr", bind_another_x),
+    ("runs", "replaced the storage of x instead of changing it in place", replace_storage),
+    ("runs", "round 0 replaced the storage of x", change_dtype),
+    (
+        "runs",
+        "x is not finite after round 3 in torch.float64",
+        on_gradient(lambda g, net, r: g / (3 - r) if r < 4 else g),
+    ),
+    ("runs", VECTORS, after_mixing(lambda x, message: x.copy_(*message))),
+    ("runs", VECTORS, after_mixing(lambda x, message: x.copy_(message))),
+    ("runs", VECTORS, after_mixing(lambda x, message: x.copy_(message[0]))),
+    ("runs", VECTORS, after_mixing(lambda x, message: x.copy_(0.5 * message))),
+    ("runs", VECTORS, after_mixing(lambda x, message: message.clone())),
+    ("runs", "on complete of 1, InputError: mix was given a tensor of the shape (5,)", lose_rows),
+    (ALONE, "the usual causes are a missing .wait() after mix or exchange", forget_to_wait),
+    (ALONE, "a sum, mean or norm over all nodes", on_gradient(lambda g, net, r: g - g.mean(0) / 2)),
+    ("starts in any round", "decide by the state, not by `round`", on_gradient(lambda g, net, r: g if r else 2 * g)),
+    (
+        COORDINATES,
+        "the step size as a tensor and as a number differ by",
+        on_step_size(lambda lr: 0.03 if lr.ndim else lr),
+    ),
+    (COORDINATES, "a coordinate whose step size is 0 moved", on_step_size(lambda lr: lr.max())),
+    (COORDINATES, "no coordinate moved although only the last one", on_step_size(lambda lr: lr.min())),
+    (COORDINATES, "(test_kit.py, line ", on_step_size(lambda lr: lr.item())),
+    (
+        SENDS,
+        "1 vectors over each edge, but round 0 sent 2",
+        on_gradient(lambda g, net, r: net.mix(g, round=r).wait()[0]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "words", "step"), BROKEN_STEPS)
+def test_a_broken_step_is_caught_under_its_name(broken, words, step):
+    found = failures(type("Broken", (Correct,), {"step": step}))
+    assert broken == "runs" or list(found) == [broken]
+    assert words in found[broken]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"sends": "all-reduce"}, {SENDS: "one all-reduce, but round 0 made 0 and sent 1 vectors over each edge"}),
+        (
+            {"needs": Needs(static=True, smallest_eigenvalue=2.0)},
+            dict.fromkeys(CONTRACT, "the method's needs admit no graph"),
+        ),
+        (
+            {"exact": True, "exact_on_schedules": True},
+            {
+                "exact": "on ring of 5, after 3,000 rounds with step size 0.03 a node is ",
+                "exact_on_schedules": "on one-peer-exponential of 4, after 3,000 rounds",
+            },
+        ),
+        (
+            {"exact_on_schedules": True, "needs": Needs(static=True)},
+            {"exact_on_schedules": "it is declared, but the method's needs admit no graph on which it could hold"},
+        ),
+        ({"tracks": True}, {"tracks": "InputError: Broken keeps no correction term"}),
+        ({"overlaps": True}, {"overlaps": "on complete of 1, round 0 mixed for the rounds [0], not once for round 1"}),
+    ],
+)
+def test_what_is_declared_but_not_so_is_caught_under_its_name(facts, expected):
+    found = failures(type("Broken", (Correct,), {"facts": replace(Correct.facts, **facts)}))
+    assert list(found) == list(expected)
+    assert all(words in found[broken] for broken, words in expected.items())
+
+
+@pytest.mark.parametrize(("declared", "averages"), [(False, 1), (True, 0), (True, 2)])
+def test_the_average_of_the_first_round_is_as_declared(declared, averages):
+    class Broken(Correct):
+        facts = replace(Correct.facts, starts_with_all_reduce=declared)
+
+        def step(self, state, x, grad, lr, net, round):
+            for _ in range(averages if round == 0 else 0):
+                net.average(grad, round=round)
+            super().step(state, x, grad, lr, net, round)
+
+    found = failures(Broken)
+    assert list(found) == [SENDS]
+    assert found[SENDS].endswith(
+        f"its first round asked for {averages} averages over all nodes, but it declares "
+        f"starts_with_all_reduce={declared}, which means {int(declared)}"
+    )
+
+
+def test_an_average_in_every_round_is_not_a_message_to_neighbours():
+    class Broken(Correct):
+        facts = replace(Correct.facts, starts_with_all_reduce=True)
+        step = on_gradient(lambda g, net, r: net.average(g, round=r))
+
+    assert "round 1 asked for an average over all nodes" in failures(Broken)[SENDS]
+
+
 class TestBrokenContract:
-    def test_x_is_bound_to_something_else(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                (x,) = net.mix(x - lr * grad, round=round).wait()
-
-        assert failures(Broken)["runs"] == (
-            "on complete of 1, x did not move in 12 rounds; change it in place, as in x.sub_(lr * grad)"
-        )
-
-    def test_the_storage_of_x_is_replaced(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                state.kept = x.data, grad  # so that the new storage cannot be the old one
-                x.data = net.mix(x - lr * grad, round=round).wait()[0]
-
-        assert "replaced the storage of x instead of changing it in place" in failures(Broken)["runs"]
-
-    def test_the_dtype_of_x_changes(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad, lr, net, round)
-                x.data = x.data.half()
-
-        assert "round 0 replaced the storage of x" in failures(Broken)["runs"]
-
-    def test_x_is_no_number_any_more(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad / (3 - round if round < 4 else 1), lr, net, round)
-
-        assert failures(Broken)["runs"] == "on complete of 1, x is not finite after round 3 in torch.float64"
-
     def test_a_step_raises(self):
         class Broken(Correct):
             def step(self, state, x, grad, lr, net, round):
@@ -278,61 +382,9 @@ class TestBrokenContract:
             "exact": "not tried",
         }
 
-    def test_a_later_step_raises(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad, lr if isinstance(lr, float) else lr.item(), net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["takes a step size per coordinate"]
-        assert broken["takes a step size per coordinate"].endswith(
-            f"(test_kit.py, line {Broken.step.__code__.co_firstlineno + 1})"
-        )
-
-    @pytest.mark.parametrize(
-        "use",
-        [
-            lambda x, message: x.copy_(*message),
-            lambda x, message: x.copy_(message),
-            lambda x, message: x.copy_(message[0]),
-            lambda x, message: x.copy_(0.5 * message),
-            lambda x, message: message.clone(),
-        ],
-    )
-    def test_a_message_is_taken_for_its_vectors(self, use):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                use(x, net.mix(x - lr * grad, round=round))
-
-        broken = failures(Broken)
-        assert list(broken) == ["runs"]
-        assert broken["runs"].endswith("its .wait() gives the tuple of vectors")
-
-    def test_a_message_is_not_waited_for(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                net.mix(x - lr * grad, round=round, out=(x,))
-
-        broken = failures(Broken)
-        assert list(broken) == ["runs on one node's vectors"]
-        assert "the usual causes are a missing .wait() after mix or exchange" in broken["runs on one node's vectors"]
-
-    def test_a_stack_that_lost_its_rows(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                net.mix((x - lr * grad).mean(0), round=round, out=(x,)).wait()
-
-        line = Broken.step.__code__.co_firstlineno + 1
-        sentence = failures(Broken)["runs"]
-        assert sentence.startswith("on complete of 1, InputError: mix was given a tensor of the shape (5,)")
-        assert sentence.endswith(f"(test_kit.py, line {line})")
-
     def test_chance_from_elsewhere(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad + torch.rand_like(grad), lr, net, round)
-
-        assert failures(Broken)["repeats"] == "on complete of 1, two runs of the same trial differ"
+        random = type("Random", (Correct,), {"step": on_gradient(lambda g, net, r: g + torch.rand_like(g))})
+        assert failures(random)["repeats"] == "on complete of 1, two runs of the same trial differ"
 
     @pytest.mark.parametrize("call", ["mix", "average", "exchange"])
     def test_initial_communicates(self, call):
@@ -349,16 +401,6 @@ class TestBrokenContract:
         assert broken["allocates without communication"] == (
             f"on complete of 1, initial() called {call}, but the other nodes may not be there yet"
         )
-
-    def test_a_sum_over_the_rows_works_stacked_only(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad - grad.mean(0) / 2, lr, net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["runs on one node's vectors"]
-        assert "nodes of their own and the stack of all nodes differ by" in broken["runs on one node's vectors"]
-        assert "a sum, mean or norm over all nodes" in broken["runs on one node's vectors"]
 
     def test_a_state_outside_the_state_is_lost(self):
         class Broken(Correct):
@@ -422,15 +464,6 @@ class TestBrokenContract:
 
         assert list(failures(Forgetful)) == ["resumes"]
 
-    def test_the_first_step_is_told_by_the_round(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, 2 * grad if round == 0 else grad, lr, net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["starts in any round"]
-        assert "decide by the state, not by `round`" in broken["starts in any round"]
-
     def test_a_state_in_self_is_named_as_the_cause(self):
         class Broken(Correct):
             u = 0.0
@@ -454,100 +487,14 @@ class TestBrokenContract:
 
         broken = failures(Broken)
         assert list(broken) == ["resumes"]
-        assert (
-            "initial() gave a Plain, which cannot be saved because it is no gossamer.State; subclass"
-            in (broken["resumes"])
-        )
-
-    def test_a_step_size_that_is_a_tensor_is_not_looked_at(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad, lr if isinstance(lr, float) else 0.01, net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["takes a step size per coordinate"]
-        assert "the step size as a tensor and as a number differ by" in broken["takes a step size per coordinate"]
-
-    def test_one_step_size_is_taken_for_all_coordinates(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad, float(torch.as_tensor(lr, dtype=torch.float64).max()), net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["takes a step size per coordinate"]
-        assert "a coordinate whose step size is 0 moved" in broken["takes a step size per coordinate"]
-
-    def test_one_step_size_of_zero_stops_all_coordinates(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad, float(torch.as_tensor(lr, dtype=torch.float64).min()), net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["takes a step size per coordinate"]
-        assert "no coordinate moved although only the last one" in broken["takes a step size per coordinate"]
-
-    def test_more_is_sent_than_declared(self):
-        class Broken(Correct):
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, net.mix(grad, round=round).wait()[0], lr, net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["sends what it declares"]
-        assert "it declares 1 vectors over each edge, but round 0 sent 2" in broken["sends what it declares"]
-
-    @pytest.mark.parametrize(("declared", "averages"), [(False, 1), (True, 0), (True, 2)])
-    def test_the_average_of_the_first_round_is_as_declared(self, declared, averages):
-        class Broken(Correct):
-            facts = Facts(title="Broken", sends=1, starts_with_all_reduce=declared)
-
-            def step(self, state, x, grad, lr, net, round):
-                for _ in range(averages if round == 0 else 0):
-                    net.average(grad, round=round)
-                super().step(state, x, grad, lr, net, round)
-
-        broken = failures(Broken)
-        assert list(broken) == ["sends what it declares"]
-        assert broken["sends what it declares"].endswith(
-            f"its first round asked for {averages} averages over all nodes, but it declares "
-            f"starts_with_all_reduce={declared}, which means {int(declared)}"
-        )
-
-    def test_an_average_in_every_round_is_not_a_message_to_neighbours(self):
-        class Broken(Correct):
-            facts = Facts(title="Broken", sends=1, starts_with_all_reduce=True)
-
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, net.average(grad, round=round), lr, net, round)
-
-        assert "round 1 asked for an average over all nodes" in failures(Broken)["sends what it declares"]
-
-    def test_an_all_reduce_that_is_none(self):
-        class Broken(Correct):
-            facts = Facts(title="Broken", sends="all-reduce")
-
-        assert failures(Broken)["sends what it declares"].endswith(
-            "it declares one all-reduce, but round 0 made 0 and sent 1 vectors over each edge"
-        )
-
-    def test_needs_that_no_graph_fulfils(self):
-        class Broken(Correct):
-            facts = Facts(title="Broken", needs=Needs(static=True, smallest_eigenvalue=2.0))
-
-        broken = failures(Broken)
-        assert set(broken) == set(CONTRACT)
-        assert "admit no graph" in broken["runs"]
+        assert "initial() gave a Plain, which cannot be saved because it is no gossamer.State" in broken["resumes"]
 
 
 class TestBrokenPromises:
-    def promised(self, **promises):
-        return replace(Correct.facts, **promises)
-
     def test_the_mean_is_not_preserved(self):
         class Broken(Correct):
-            facts = self.promised(preserves_mean=True)
-
-            def step(self, state, x, grad, lr, net, round):
-                super().step(state, x, grad.clamp(-0.1, 0.1), lr, net, round)
+            facts = replace(Correct.facts, preserves_mean=True)
+            step = on_gradient(lambda g, net, r: g.clamp(-0.1, 0.1))
 
         broken = failures(Broken)
         assert list(broken) == ["preserves_mean"]
@@ -567,7 +514,7 @@ class TestBrokenPromises:
 
     def test_nesterov_has_to_be_said(self):
         class Said(Correct):
-            facts = self.promised(preserves_mean=True, equals_sgd_alone=True)
+            facts = replace(Correct.facts, preserves_mean=True, equals_sgd_alone=True)
             beta, nesterov = 0.8, True
 
             def initial(self, x, net):
@@ -581,31 +528,12 @@ class TestBrokenPromises:
         assert list(broken) == ["preserves_mean", "equals_sgd_alone"]
         assert "torch.optim.SGD(momentum=0.8, nesterov=False)" in broken["equals_sgd_alone"]
         for sentence in broken.values():
-            assert sentence.endswith(
-                "0.8 is the method's momentum (its beta), Nesterov's look-ahead needs nesterov = True"
-            )
+            assert sentence.endswith("the method's momentum (its beta), Nesterov's look-ahead needs nesterov = True")
 
     def test_nesterov_that_is_said_but_not_done(self):
         broken = failures(type("Boast", (DSGD,), {"beta": 0.9, "nesterov": True}))
         assert "xbar <- xbar - eta (gbar + 0.9 ubar)" in broken["preserves_mean"]
         assert "torch.optim.SGD(momentum=0.9, nesterov=True)" in broken["equals_sgd_alone"]
-
-    def test_a_method_that_stalls_is_not_exact(self):
-        class Broken(Correct):
-            facts = self.promised(exact=True, exact_on_schedules=True)
-
-        broken = failures(Broken)
-        assert list(broken) == ["exact", "exact_on_schedules"]
-        assert broken["exact"].startswith("on ring of 5, after 3,000 rounds with step size 0.03 a node is ")
-        assert broken["exact_on_schedules"].startswith("on one-peer-exponential of 4, after 3,000 rounds")
-
-    def test_exact_on_schedules_needs_a_method_that_accepts_one(self):
-        class Broken(Correct):
-            facts = self.promised(exact_on_schedules=True, needs=Needs(static=True))
-
-        assert failures(Broken) == {
-            "exact_on_schedules": "it is declared, but the method's needs admit no graph on which it could hold"
-        }
 
     @pytest.mark.parametrize(
         ("correct", "words"),
@@ -625,12 +553,6 @@ class TestBrokenPromises:
         assert list(broken) == ["tracks"]
         assert words in broken["tracks"]
 
-    def test_tracking_without_a_correction_to_show(self):
-        class Broken(Correct):
-            facts = self.promised(tracks=True)
-
-        assert "InputError: Broken keeps no correction term" in failures(Broken)["tracks"]
-
     def test_a_message_that_is_waited_for_at_once_does_not_overlap(self):
         class Broken(MomentumTracking):
             facts = replace(MomentumTracking.facts, exact=False, exact_on_schedules=False)
@@ -643,22 +565,8 @@ class TestBrokenPromises:
         assert list(broken) == ["overlaps"]
         assert "round 0 waited for the message of round 1 instead of leaving it pending" in broken["overlaps"]
 
-    def test_a_message_of_this_round_does_not_overlap(self):
-        class Broken(Correct):
-            facts = self.promised(overlaps=True)
-
-        assert failures(Broken) == {
-            "overlaps": "on complete of 1, round 0 mixed for the rounds [0], not once for round 1"
-        }
-
 
 class TestThreads:
-    @pytest.mark.parametrize("name", BUILT_IN)
-    def test_they_follow_the_simulation(self, name):
-        trial = Trial(topology.chain(4), seed=3)
-        method = methods.get(name)
-        assert torch.allclose(run_in_threads(method, trial), trial.final(method), rtol=0, atol=1e-12)
-
     @pytest.mark.parametrize("verb", ["mix", "average"])
     def test_a_node_that_fails_is_named_and_nobody_waits_for_it(self, verb):
         class Failing(Correct):

@@ -41,20 +41,22 @@ def test_gradient_tracking_from_zero_by_hand():
     assert rate.start == pytest.approx(2 * (3 + 2 * 5) / (0.25 * 0.75 * 1000))
 
 
-def test_a_positive_smallest_eigenvalue_counts_as_zero():
-    def start(smallest):
-        return rates.gradient_tracking_from_zero(
-            CONSTANTS, 1000, smallest_eigenvalue=smallest, initial_heterogeneity=0.0
-        ).start
+def from_zero(rounds, smallest_eigenvalue=0.0, initial_heterogeneity=0.0):
+    return rates.gradient_tracking_from_zero(
+        CONSTANTS, rounds, smallest_eigenvalue=smallest_eigenvalue, initial_heterogeneity=initial_heterogeneity
+    )
 
-    assert start(0.3) == start(0.0) < start(-0.3)
+
+def test_a_positive_smallest_eigenvalue_counts_as_zero():
+    below, zero, above = (from_zero(1000, smallest_eigenvalue=smallest).start for smallest in (-0.3, 0.0, 0.3))
+    assert above == zero < below
 
 
 def test_the_rate_from_zero_is_silent_about_the_beginning():
     least = 2 / 0.25 * math.log(200 * (1 + math.log(4)))
-    rates.gradient_tracking_from_zero(CONSTANTS, least + 1, smallest_eigenvalue=0.0, initial_heterogeneity=0.0)
+    from_zero(least + 1)
     with pytest.raises(GossamerError, match=f"more than {least:.1f} rounds"):
-        rates.gradient_tracking_from_zero(CONSTANTS, least, smallest_eigenvalue=0.0, initial_heterogeneity=0.0)
+        from_zero(least)
 
 
 @pytest.mark.parametrize("graph", [topology.ring(8), topology.hypercube(16), topology.star(9)], ids=lambda t: t.name)
@@ -116,18 +118,8 @@ def test_how_momentum_tracking_scales(p, beta, rounds, sigma2, more):
         (lambda: rates.momentum_tracking(CONSTANTS, 100, beta=1.0), "0 <= beta < 1"),
         (lambda: rates.momentum_tracking(CONSTANTS, 0.5, beta=0.9), "from one round on"),
         (lambda: rates.qg_dsgdm(CONSTANTS, 100, zeta2=-1.0, beta=0.0), "zeta2 is a variance"),
-        (
-            lambda: rates.gradient_tracking_from_zero(
-                CONSTANTS, 1e4, smallest_eigenvalue=-1.0, initial_heterogeneity=0.0
-            ),
-            "lazy",
-        ),
-        (
-            lambda: rates.gradient_tracking_from_zero(
-                CONSTANTS, 1e4, smallest_eigenvalue=0.0, initial_heterogeneity=-1.0
-            ),
-            "initial_heterogeneity is a variance",
-        ),
+        (lambda: from_zero(1e4, smallest_eigenvalue=-1.0), "lazy"),
+        (lambda: from_zero(1e4, initial_heterogeneity=-1.0), "initial_heterogeneity is a variance"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, words):

@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 from gossamer import topology as gt
 from gossamer.errors import GossamerError
 
-SIMPLE = {
-    "ring": gt.ring,
-    "chain": gt.chain,
-    "star": gt.star,
-    "complete": gt.complete,
-    "grid": gt.grid,
-    "torus": gt.torus,
-    "exponential": gt.exponential,
-    "balanced-tree": gt.balanced_tree,
-}
-
-
+BUILDERS = (gt.ring, gt.chain, gt.star, gt.complete, gt.grid, gt.torus, gt.exponential, gt.balanced_tree)
+SIMPLE = {build.__name__.replace("_", "-"): build for build in BUILDERS}
 SPECS = {"random-regular": "random-regular:degree=4", "erdos-renyi": "erdos-renyi:probability=0.5"}
 
 
@@ -281,11 +271,7 @@ def test_topologies_and_files_bring_their_size(tmp_path):
         ("random-regular:degre=4", {}, "no parameter of random-regular 'degre'; did you mean 'degree'"),
         ("random-regular", {}, "needs degree, as in 'random-regular:degree=4'"),
         ("erdos-renyi", {}, "needs probability, as in 'erdos-renyi:probability=0.3'"),
-        (
-            "random-regular:degree=four",
-            {},
-            "degree of the topology 'random-regular' must be a whole number, not 'four'",
-        ),
+        ("random-regular:degree=four", {}, "degree of the topology 'random-regular' must be a whole number, not 'f"),
         ("random-regular:degree=4.0", {}, "must be a whole number, not '4.0'"),
         ("random-regular:degree", {}, "must be a whole number, as in key=value"),
         ("erdos-renyi:probability=often", {}, "must be a number, not 'often'"),

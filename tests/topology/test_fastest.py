@@ -6,19 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.topology import (
-    balanced_tree,
-    chain,
-    complete,
-    erdos_renyi,
-    exponential,
-    get,
-    grid,
-    hypercube,
-    ring,
-    small_world,
-    star,
-)
+from gossamer import topology as gt
 from gossamer.topology.fastest import best_constant, central_path, edge_classes
 
 
@@ -56,11 +44,11 @@ def hypercube_optimum(n):
 
 
 CLOSED_FORMS = {
-    "ring": (ring, ring_optimum, SIZES[1:]),
-    "star": (star, lambda n: (n - 1) / (n + 1), SIZES[1:]),
-    "complete": (complete, lambda n: 0.0, SIZES),
-    "hypercube": (hypercube, hypercube_optimum, (2, 4, 8, 16, 32, 64)),
-    "chain": (chain, lambda n: math.cos(math.pi / n), SIZES),
+    "ring": (gt.ring, ring_optimum, SIZES[1:]),
+    "star": (gt.star, lambda n: (n - 1) / (n + 1), SIZES[1:]),
+    "complete": (gt.complete, lambda n: 0.0, SIZES),
+    "hypercube": (gt.hypercube, hypercube_optimum, (2, 4, 8, 16, 32, 64)),
+    "chain": (gt.chain, lambda n: math.cos(math.pi / n), SIZES),
 }
 CASES = [(name, n) for name, (_, _, sizes) in CLOSED_FORMS.items() for n in sizes]
 
@@ -75,12 +63,12 @@ def test_closed_forms(name, n):
 
 
 def test_star_weights_are_the_closed_form():
-    matrix = star(9, weights="fastest").at(0).dense()
+    matrix = gt.star(9, weights="fastest").at(0).dense()
     np.testing.assert_allclose(matrix[0, 1:], 2 / 10, atol=1e-12)
     assert matrix[0, 0] == pytest.approx(1 - 8 * 0.2)
 
 
-@pytest.mark.parametrize("build", [ring, star, complete, hypercube, chain])
+@pytest.mark.parametrize("build", [gt.ring, gt.star, gt.complete, gt.hypercube, gt.chain])
 def test_one_node(build):
     assert build(1, weights="fastest").p == 1
 
@@ -94,7 +82,9 @@ def test_the_barrier_method_finds_the_closed_forms_without_symmetry(name, n):
     assert second_eigenvalue(graph, weights) == pytest.approx(optimum(n), abs=1e-6)
 
 
-@pytest.mark.parametrize("topology", [exponential(16), grid(12), balanced_tree(15), small_world(12), chain(7)])
+@pytest.mark.parametrize(
+    "topology", [gt.exponential(16), gt.grid(12), gt.balanced_tree(15), gt.small_world(12), gt.chain(7)]
+)
 def test_equal_weights_on_edges_that_look_alike_lose_nothing(topology):
     graph = topology.graph
     shared = second_eigenvalue(graph, central_path(graph, edge_classes(graph), best_constant(graph)))
@@ -105,10 +95,10 @@ def test_equal_weights_on_edges_that_look_alike_lose_nothing(topology):
 @settings(deadline=None, max_examples=15)
 @given(st.integers(3, 12), st.integers(0, 1000))
 def test_nothing_nearby_is_better(n, seed):
-    graph = erdos_renyi(n, 0.5, seed).graph
-    topology = get("erdos-renyi:probability=0.5", n, weights="fastest", seed=seed)
+    graph = gt.erdos_renyi(n, 0.5, seed).graph
+    topology = gt.get("erdos-renyi:probability=0.5", n, weights="fastest", seed=seed)
     best = 1 - topology.spectral_gap
-    assert best <= 1 - erdos_renyi(n, 0.5, seed).spectral_gap + 1e-9
+    assert best <= 1 - gt.erdos_renyi(n, 0.5, seed).spectral_gap + 1e-9
     i, j = graph.edges.T
     weights = topology.at(0).dense()[i, j]
     rng = np.random.default_rng(seed)
@@ -119,7 +109,7 @@ def test_nothing_nearby_is_better(n, seed):
 
 @pytest.mark.parametrize(
     ("topology", "count"),
-    [(hypercube(16), 1), (star(7), 1), (complete(6), 1), (ring(9), 1), (chain(6), 3), (grid(9), 2)],
+    [(gt.hypercube(16), 1), (gt.star(7), 1), (gt.complete(6), 1), (gt.ring(9), 1), (gt.chain(6), 3), (gt.grid(9), 2)],
 )
 def test_edges_that_look_alike(topology, count):
     assert edge_classes(topology.graph).max() + 1 == count
@@ -127,5 +117,5 @@ def test_edges_that_look_alike(topology, count):
 
 def test_the_number_of_threads_is_left_alone():
     torch.set_num_threads(2)
-    chain(5, weights="fastest")
+    gt.chain(5, weights="fastest")
     assert torch.get_num_threads() == 2
