@@ -1,7 +1,7 @@
 import hashlib
 import io
-import subprocess
-import sys
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from gossamer.data.download import fetch, only_one_process, progress_bar
 from gossamer.errors import PeerError
+from tests.processes import start
 
 CONTENT = bytes(i * i % 251 for i in range(300_000))
 CHECKSUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -190,16 +191,19 @@ def test_a_failing_disk_is_no_matter_of_the_connection(server: Server, target: P
     assert len(server.ranges) == 1
 
 
+def _fetch_and_die(address: str, target: Path) -> None:
+    def die(name: str, done: int, total: int | None) -> None:
+        if done > 200_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    fetch([address], target, CHECKSUM, die)
+
+
 def test_a_download_survives_kill_9(server: Server, target: Path) -> None:
     """A process that dies in the middle leaves a part that the next one continues."""
-    script = (
-        "import os, pathlib, signal\n"
-        "from gossamer.data.download import fetch\n"
-        "def die(name, done, total):\n"
-        "    if done > 200_000: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"fetch([{server.address!r}], pathlib.Path({str(target)!r}), {CHECKSUM!r}, die)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    process = start(target.with_name("printed"), _fetch_and_die, server.address, target)
+    process.join(100)
+    assert process.exitcode == -signal.SIGKILL
     assert not target.exists()
     kept = part_of(target).stat().st_size
     assert 0 < kept < len(CONTENT)
