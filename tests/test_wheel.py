@@ -17,9 +17,8 @@ ROOT = Path(__file__).parents[1]
 def call(*command, cwd, timeout=500):
     # What the tests themselves import from must not help.
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    words = list(map(str, command))
+    done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -56,10 +55,9 @@ def test_runs_without_the_source_tree(wheel, tmp_path):
     # The dependencies are lent by this environment as a plain path, so that no .pth of it is read: gossamer itself
     # comes from the wheel or not at all.
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    site = Path(
-        call(tmp_path / "env/bin/python", "-c", "import site; print(site.getsitepackages()[0])", cwd=tmp_path).strip()
-    )
-    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    show = "import site; print(site.getsitepackages()[0])"
+    site = call(tmp_path / "env/bin/python", "-c", show, cwd=tmp_path).strip()
+    Path(site, "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     call(sys.executable, "-m", "pip", "--python", tmp_path / "env/bin/python", "install", "--quiet", "--no-deps",
          "--no-index", "--no-compile", "--disable-pip-version-check", wheel, cwd=tmp_path)  # fmt: skip
     works_alone(tmp_path / "env/bin/python", tmp_path)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from gossamer import methods
-from gossamer.cli import main
 from gossamer.cli.output import print_run, print_table
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
@@ -20,14 +19,6 @@ from gossamer.experiments.training import train
 TINY = ["--nodes", "4", "--partition", "k-class:k=5", "--rounds", "4", "--batch-size", "16", "--evaluations", "2"]
 
 
-def gossamer(capsys, *arguments):
-    """Exit code, standard output and standard error of a command."""
-    with pytest.raises(SystemExit) as ended:
-        main([str(a) for a in arguments])
-    out, err = capsys.readouterr()
-    return ended.value.code, out, err
-
-
 @pytest.fixture
 def built_in(monkeypatch):
     """No method is known but those of the package, as in a process of its own."""
@@ -35,25 +26,22 @@ def built_in(monkeypatch):
     monkeypatch.setattr(methods.Method, "_registry", known)
 
 
-def test_run_takes_a_file_with_flags_on_top(capsys, tmp_path):
+def test_run_takes_a_file_with_flags_on_top(gossamer, tmp_path):
     file = tmp_path / "experiment.toml"
     file.write_text('method = "dsgdm:beta=0.5"\nnodes = 4\nrounds = 4\nbatch_size = 16\nlr = 0.2\nevaluations = 2\n')
-    code, out, _ = gossamer(capsys, "run", file, "--lr", "0.02", "--out", tmp_path / "run")
-    assert code == 0
+    out, _ = gossamer("run", file, "--lr", "0.02", "--out", tmp_path / "run")
     assert "DSGDm (beta=0.5) on digits, 4 nodes (simulated)" in out
     experiment = StoredRun(tmp_path / "run").experiment
     assert (experiment.lr, experiment.rounds, experiment.method) == (0.02, 4, "dsgdm:beta=0.5")
-    code, out, _ = gossamer(capsys, "run", file, "--lr", "0.02", "--out", tmp_path / "run", "--json")
+    out, _ = gossamer("run", file, "--lr", "0.02", "--out", tmp_path / "run", "--json")
     assert json.loads(out)["outcome"]["status"] == "done"
 
 
-def test_a_directory_of_another_run_is_refused(capsys, tmp_path):
-    gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
-    code, _, err = gossamer(capsys, "run", *TINY, "--lr", "0.5", "--out", tmp_path / "run")
-    assert code == 2
+def test_a_directory_of_another_run_is_refused(gossamer, tmp_path):
+    gossamer("run", *TINY, "--out", tmp_path / "run")
+    _, err = gossamer("run", *TINY, "--lr", "0.5", "--out", tmp_path / "run", code=2)
     assert "holds another run: its lr is 0.01, this one's is 0.5" in err
-    code, _, err = gossamer(capsys, "run", *TINY, "--model", "vgg-11", "--out", tmp_path / "run")
-    assert code == 2
+    _, err = gossamer("run", *TINY, "--model", "vgg-11", "--out", tmp_path / "run", code=2)
     assert "holds another run: its model is small-cnn, this one's is vgg-11" in err
 
 
@@ -76,29 +64,27 @@ def test_a_setting_that_a_stored_run_lacks_is_said_to_be_missing(finished, tmp_p
         refuse_another(tmp_path, replace(finished.experiment, clip=1.0), "simulated")
 
 
-def test_run_goes_by_the_name_of_its_settings(capsys, tmp_path, monkeypatch):
+def test_run_goes_by_the_name_of_its_settings(gossamer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, _ = gossamer(capsys, "run", *TINY)
-    assert code == 0
+    gossamer("run", *TINY)
     (run,) = find_runs("runs")
     assert run.directory.name == run.experiment.id
 
 
-def test_compare_ranks_methods_by_their_best_step_size_and_writes_the_report(capsys, tmp_path):
+def test_compare_ranks_methods_by_their_best_step_size_and_writes_the_report(gossamer, tmp_path):
     arguments = ["--methods", "dsgdm,momentum-tracking", "--seeds", "0,1", "--lrs", "0.05,0.1", "--out", tmp_path]
-    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
-    assert code == 0
+    out, _ = gossamer("compare", *TINY, *arguments)
     assert "Momentum Tracking" in out
     assert "±" in out
     assert len(find_runs(tmp_path / "runs")) == 8
     assert "<html" in (tmp_path / "report.html").read_text()
-    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments, "--json")
+    out, _ = gossamer("compare", *TINY, *arguments, "--json")
     ranking = json.loads(out)["ranking"]
     assert {cell["seeds"] for cell in ranking} == {2}
     assert ranking[0]["accuracy"] >= ranking[1]["accuracy"]
 
 
-def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
+def test_methods_of_ones_own_are_loaded_from_a_file(gossamer, tmp_path):
     own = tmp_path / "own.py"
     own.write_text(
         "from dataclasses import dataclass\nimport gossamer as gs\n\n\n@dataclass(frozen=True, eq=False)\n"
@@ -107,13 +93,12 @@ def test_methods_of_ones_own_are_loaded_from_a_file(capsys, tmp_path):
         "        net.mix(x - lr * grad.sign(), round=round, out=(x,)).wait()\n"
     )
     arguments = ["--methods", "own-sign,dsgd", "--lr", "0.001", "--load", own, "--out", tmp_path / "out"]
-    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
-    assert code == 0
+    out, _ = gossamer("compare", *TINY, *arguments)
     assert "Own Sign" in out
     assert "Own Sign" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_compare_trains_an_edited_method_again_and_says_so(capsys, caplog, tmp_path):
+def test_compare_trains_an_edited_method_again_and_says_so(gossamer, caplog, tmp_path):
     own = tmp_path / "own_edited.py"
     text = (
         "import gossamer as gs\n\n\nclass Own(gs.Method):\n"
@@ -124,22 +109,21 @@ def test_compare_trains_an_edited_method_again_and_says_so(capsys, caplog, tmp_p
     rankings = []
     for source in (text, text, text.replace("alpha=lr", "alpha=-lr")):
         own.write_text(source)
-        code, out, _ = gossamer(capsys, *arguments)
-        assert code == 0
+        out, _ = gossamer(*arguments)
         rankings.append(json.loads(out)["ranking"])
     assert rankings[0] == rankings[1] != rankings[2]
     assert len(find_runs(tmp_path / "out")) == 2
     assert caplog.messages == ["1 run was made with another version of your files and will be made again."]
 
 
-def test_what_no_run_of_a_comparison_can_do_ends_with_a_sentence(capsys, tmp_path):
+def test_what_no_run_of_a_comparison_can_do_ends_with_a_sentence(gossamer, tmp_path):
     arguments = ["--methods", "dsgd,dsgdm", "--model", "vgg-11", "--out", tmp_path]
-    code, out, err = gossamer(capsys, "compare", *TINY, *arguments)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    out, err = gossamer("compare", *TINY, *arguments, code=2)
+    assert (out, len(err.splitlines())) == ("", 1)
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_path):
+def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(gossamer, tmp_path):
     own = tmp_path / "own_broken.py"
     own.write_text(
         "from dataclasses import dataclass\nimport gossamer as gs\n\n\n@dataclass(frozen=True, eq=False)\n"
@@ -147,15 +131,13 @@ def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_pa
         "    def step(self, state, x, grad, lr, net, round):\n        x.subtract_(grad.sing())\n"
     )
     arguments = ["--methods", "own-broken,dsgd", "--load", own, "--out", tmp_path / "out"]
-    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
-    assert code == 1
+    out, _ = gossamer("compare", *TINY, *arguments, code=1)
     assert "has no attribute 'sing' (own_broken.py, line 11)" in out
     assert "DSGD" in out
     assert (tmp_path / "out" / "report.html").exists()
-    assert gossamer(capsys, "compare", *TINY, *arguments, "--json")[0] == 1
+    gossamer("compare", *TINY, *arguments, "--json", code=1)
     (tmp_path / "nonsense.py").write_text("import gossamer\nimport nothing_of_that_name\n")
-    code, _, err = gossamer(capsys, "run", "--load", tmp_path / "nonsense.py")
-    assert code == 2
+    _, err = gossamer("run", "--load", tmp_path / "nonsense.py", code=2)
     assert "nonsense.py cannot be loaded: ModuleNotFoundError" in err
 
 
@@ -171,11 +153,11 @@ def test_a_method_of_ones_own_that_fails_does_not_stop_the_others(capsys, tmp_pa
         ),
     ],
 )
-def test_a_file_whose_method_cannot_be_used_gets_a_sentence(capsys, tmp_path, built_in, source, sentence):
+def test_a_file_whose_method_cannot_be_used_gets_a_sentence(gossamer, tmp_path, built_in, source, sentence):
     own = tmp_path / "own_mistaken.py"
     own.write_text(f"import gossamer as gs\n{source}")
-    code, out, err = gossamer(capsys, "compare", "--methods", "a-m,dsgd", "--load", own)
-    assert (code, out) == (2, "")
+    out, err = gossamer("compare", "--methods", "a-m,dsgd", "--load", own, code=2)
+    assert out == ""
     assert sentence in err
     assert "GossamerError" not in err
     assert "contract.py" not in err
@@ -183,22 +165,20 @@ def test_a_file_whose_method_cannot_be_used_gets_a_sentence(capsys, tmp_path, bu
     assert not err.endswith("..\n")
 
 
-def test_a_method_that_nobody_knows_may_be_in_a_file(capsys, built_in):
-    _, _, err = gossamer(capsys, "compare", "--methods", "signum,dsgd")
+def test_a_method_that_nobody_knows_may_be_in_a_file(gossamer, built_in):
+    _, err = gossamer("compare", "--methods", "signum,dsgd", code=2)
     assert err.endswith("A method of your own is known once its file is imported, or given to --load.\n")
 
 
-def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
+def test_a_damaged_run_is_left_out_and_made_again(gossamer, tmp_path):
     arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
-    gossamer(capsys, *arguments)
+    gossamer(*arguments)
     first, _ = find_runs(tmp_path)
     (first.directory / "run.json").write_text("[]")
-    code, _, _ = gossamer(capsys, "report", tmp_path / "runs", "-o", tmp_path / "half.html")
-    assert code == 0
+    gossamer("report", tmp_path / "runs", "-o", tmp_path / "half.html")
     assert len(find_runs(tmp_path)) == 1
     (first.directory / "done.json").unlink()
-    code, _, _ = gossamer(capsys, *arguments)
-    assert code == 0
+    gossamer(*arguments)
     assert len(find_runs(tmp_path)) == 2
 
 
@@ -222,74 +202,69 @@ def test_a_damaged_run_is_left_out_and_made_again(capsys, tmp_path):
         (["compare", "--rounds", "5", "--epochs", "3"], "--rounds and --epochs both say how long to train; give one"),
     ],
 )
-def test_bad_input_ends_with_a_sentence_and_code_2(capsys, tmp_path, monkeypatch, arguments, words):
+def test_bad_input_ends_with_a_sentence_and_code_2(gossamer, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    code, _, err = gossamer(capsys, *arguments)
-    assert code == 2
+    _, err = gossamer(*arguments, code=2)
     assert words in err
     assert "Traceback" not in err
     assert not list(tmp_path.rglob("run.json"))
 
 
 @pytest.mark.parametrize("names", ["dsgd,relaysum", "dsgd,dsgdx"])
-def test_compare_has_no_overrides_to_advise(capsys, names):
-    code, _, err = gossamer(capsys, "compare", "--methods", names)
-    assert code == 2
+def test_compare_has_no_overrides_to_advise(gossamer, names):
+    _, err = gossamer("compare", "--methods", names, code=2)
     assert "override" not in err
 
 
-def test_parameters_after_a_comma_belong_to_the_method_before(capsys, tmp_path):
+def test_parameters_after_a_comma_belong_to_the_method_before(gossamer, tmp_path):
     arguments = ["--methods", "momentum-tracking:beta=0.5,init=zero, dsgd,dsgdm:beta=0.5", "--out", tmp_path]
-    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
-    assert code == 0
+    out, _ = gossamer("compare", *TINY, *arguments)
     assert "Momentum Tracking (beta=0.5, init=zero)" in out
     assert "were finished before" not in out
-    code, out, _ = gossamer(capsys, "compare", *TINY, *arguments)
+    out, _ = gossamer("compare", *TINY, *arguments)
     assert f"runs: {tmp_path / 'runs'} (3 of 3 were finished before)" in out
 
 
-def test_epochs_take_the_place_of_the_rounds_of_a_file(capsys, tmp_path):
+def test_epochs_take_the_place_of_the_rounds_of_a_file(gossamer, tmp_path):
     (tmp_path / "e.toml").write_text('rounds = 50\nnodes = 2\npartition = "iid"\nevaluations = 1\n')
-    code, _, _ = gossamer(capsys, "run", tmp_path / "e.toml", "--epochs", "0.1", "--out", tmp_path / "run")
-    assert code == 0
+    gossamer("run", tmp_path / "e.toml", "--epochs", "0.1", "--out", tmp_path / "run")
     experiment = StoredRun(tmp_path / "run").experiment
     assert (experiment.rounds, experiment.epochs) == (0, 0.1)
 
 
-def test_compare_does_not_offer_what_it_refuses(capsys):
-    _, out, _ = gossamer(capsys, "compare", "--help")
+def test_compare_does_not_offer_what_it_refuses(gossamer):
+    out, _ = gossamer("compare", "--help")
     assert "--methods " in out
     assert "--nodes " in out
     assert "--method " not in out
-    _, out, _ = gossamer(capsys, "run", "--help")
+    out, _ = gossamer("run", "--help")
     assert "--method " in out
 
 
-def test_without_a_terminal_every_run_that_ends_gets_a_line(capsys, tmp_path, monkeypatch):
+def test_without_a_terminal_every_run_that_ends_gets_a_line(gossamer, tmp_path, monkeypatch):
     monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     arguments = ["compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path]
-    _, _, err = gossamer(capsys, *arguments, "--seeds", "0")
+    _, err = gossamer(*arguments, "--seeds", "0")
     assert re.fullmatch(r"1 of 2: DSGD: [0-9.]+ % in [0-9.]+ s\n2 of 2: DSGDm: [0-9.]+ % in [0-9.]+ s\n", err)
-    _, _, err = gossamer(capsys, *arguments, "--seeds", "0,1", "--json")
+    _, err = gossamer(*arguments, "--seeds", "0,1", "--json")
     assert [line.partition(":")[0] for line in err.splitlines()] == ["3 of 4", "4 of 4"]
     assert "DSGDm, seed 1: " in err
     monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 1e6)
-    _, _, err = gossamer(capsys, *arguments, "--seeds", "2")
+    _, err = gossamer(*arguments, "--seeds", "2")
     assert err == ""
 
 
-def test_a_run_that_another_process_makes_is_refused(capsys, tmp_path):
+def test_a_run_that_another_process_makes_is_refused(gossamer, tmp_path):
     with claim(tmp_path, "mine"):
-        code, _, err = gossamer(capsys, "run", *TINY, "--out", tmp_path / "mine")
-    assert code == 2
+        _, err = gossamer("run", *TINY, "--out", tmp_path / "mine", code=2)
     assert f"mine is being made by another process ({os.getpid()}); wait for it" in err
     assert not (tmp_path / "mine").exists()
-    assert gossamer(capsys, "run", *TINY, "--out", tmp_path / "mine")[0] == 0
+    gossamer("run", *TINY, "--out", tmp_path / "mine")
 
 
-def test_json_has_no_word_for_what_is_no_number(capsys, tmp_path):
-    gossamer(capsys, "run", *TINY, "--lr", "1e18", "--method", "dsgd", "--out", tmp_path / "run")
-    _, out, _ = gossamer(capsys, "show", "run", tmp_path / "run", "--json")
+def test_json_has_no_word_for_what_is_no_number(gossamer, tmp_path):
+    gossamer("run", *TINY, "--lr", "1e18", "--method", "dsgd", "--out", tmp_path / "run")
+    out, _ = gossamer("show", "run", tmp_path / "run", "--json")
     for text in (out, *(tmp_path / "run" / "metrics.jsonl").read_text().splitlines()):
         json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert json.loads(out)["outcome"]["status"] == "diverged"
@@ -304,9 +279,7 @@ def test_names_are_not_taken_for_markup_and_piped_tables_are_not_cut(capsys):
 
 
 @pytest.mark.parametrize(
-    ("columns", "lines"),
-    [(120, 2), (80, 3), (60, 7)],
-    ids=["as it is", "heads in two lines", "a line for each figure"],
+    ("columns", "lines"), [(120, 2), (80, 3), (60, 7)], ids=["as it is", "heads in two lines", "a line for each figure"]
 )
 def test_the_figures_of_a_run_are_not_cut_on_a_narrow_terminal(capsys, finished, monkeypatch, columns, lines):
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -329,9 +302,9 @@ def test_without_a_terminal_the_figures_of_a_run_are_one_line(capsys, finished, 
     assert head == "round  accuracy  worst node  best node  averaged model  validation  consensus distance"
 
 
-def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(capsys, tmp_path, monkeypatch):
+def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(gossamer, tmp_path, monkeypatch):
     monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
-    _, _, err = gossamer(capsys, "run", *TINY, "--out", tmp_path / "run")
+    _, err = gossamer("run", *TINY, "--out", tmp_path / "run")
     lines = err.splitlines()
     assert [line.partition(":")[0] for line in lines] == [f"round {r} of 4" for r in (0, 2, 4)]
     assert re.search(r"accuracy [\d.]+ % \(worst node [\d.]+ %\), train loss [\d.]+; about [\d.]+ s left$", lines[1])

@@ -1,18 +1,21 @@
 import hashlib
 import io
-import subprocess
-import sys
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from gossamer.data.download import fetch, only_one_process, progress_bar
 from gossamer.errors import PeerError
+from tests.processes import start
 
 CONTENT = bytes(i * i % 251 for i in range(300_000))
 CHECKSUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
@@ -91,13 +94,6 @@ def test_fetch_brings_the_file_and_reports_progress(server: Server, target: Path
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
 
 
-def test_a_broken_connection_is_continued_where_it_broke(server: Server, target: Path) -> None:
-    server.break_after = [100_000, 50_000]
-    fetch([server.address], target, CHECKSUM, pause=0)
-    assert target.read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=100000-", "bytes=150000-"]
-
-
 def test_a_later_call_continues_an_abandoned_download(server: Server, target: Path) -> None:
     # The second try starts over and gets less far than the first, so the first call gives up.
     server.break_after = [100_000, 90_000]
@@ -116,34 +112,27 @@ def test_a_later_call_continues_an_abandoned_download(server: Server, target: Pa
     assert not part_of(target).exists()
 
 
-def test_a_server_that_ignores_ranges_starts_over(server: Server, target: Path) -> None:
-    server.break_after = [100_000]
-    server.ignore_range = True
+@pytest.mark.parametrize(
+    ("behaviour", "part", "ranges"),
+    [
+        ({"break_after": [100_000, 50_000]}, None, [None, "bytes=100000-", "bytes=150000-"]),
+        ({"break_after": [100_000], "ignore_range": True}, None, [None, "bytes=100000-"]),
+        ({"shift_range": 10}, CONTENT[:1000], ["bytes=1000-", None]),
+        ({}, CONTENT, [f"bytes={len(CONTENT)}-"]),
+        ({}, b"x" * 1000, ["bytes=1000-", None]),
+        ({}, b"x" * len(CONTENT), [f"bytes={len(CONTENT)}-", None]),
+    ],
+    ids=["continued twice", "range ignored", "continued elsewhere", "a complete part", "a stale part", "all stale"],
+)
+def test_what_is_there_is_continued_or_thrown_away(
+    server: Server, target: Path, behaviour: dict[str, Any], part: bytes | None, ranges: list[str | None]
+) -> None:
+    for name, value in behaviour.items():
+        setattr(server, name, deepcopy(value))
+    if part is not None:
+        part_of(target).write_bytes(part)
     fetch([server.address], target, CHECKSUM, pause=0)
-    assert server.ranges == [None, "bytes=100000-"]
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_server_that_continues_elsewhere_is_not_believed(server: Server, target: Path) -> None:
-    server.shift_range = 10
-    part_of(target).write_bytes(CONTENT[:1000])
-    fetch([server.address], target, CHECKSUM, pause=0)
-    assert server.ranges == ["bytes=1000-", None]
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_complete_part_needs_only_the_checksum(server: Server, target: Path) -> None:
-    part_of(target).write_bytes(CONTENT)
-    fetch([server.address], target, CHECKSUM)
-    assert server.ranges == [f"bytes={len(CONTENT)}-"]
-    assert target.read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("stale", [b"x" * 1000, b"x" * len(CONTENT)])
-def test_a_part_of_something_else_is_thrown_away(server: Server, target: Path, stale: bytes) -> None:
-    part_of(target).write_bytes(stale)
-    fetch([server.address], target, CHECKSUM, pause=0)
-    assert server.ranges == [f"bytes={len(stale)}-", None]
+    assert server.ranges == ranges
     assert target.read_bytes() == CONTENT
 
 
@@ -190,16 +179,19 @@ def test_a_failing_disk_is_no_matter_of_the_connection(server: Server, target: P
     assert len(server.ranges) == 1
 
 
+def _fetch_and_die(address: str, target: Path) -> None:
+    def die(name: str, done: int, total: int | None) -> None:
+        if done > 200_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    fetch([address], target, CHECKSUM, die)
+
+
 def test_a_download_survives_kill_9(server: Server, target: Path) -> None:
     """A process that dies in the middle leaves a part that the next one continues."""
-    script = (
-        "import os, pathlib, signal\n"
-        "from gossamer.data.download import fetch\n"
-        "def die(name, done, total):\n"
-        "    if done > 200_000: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"fetch([{server.address!r}], pathlib.Path({str(target)!r}), {CHECKSUM!r}, die)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    process = start(target.with_name("printed"), _fetch_and_die, server.address, target)
+    process.join(100)
+    assert process.exitcode == -signal.SIGKILL
     assert not target.exists()
     kept = part_of(target).stat().st_size
     assert 0 < kept < len(CONTENT)

@@ -1,50 +1,31 @@
 """The examples run as their docstrings say, with few steps: alone and on several real nodes."""
 
-import multiprocessing
-import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
+
+from tests.processes import run_nodes, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-# A process forked from one that has imported torch starts at once; a fresh one needs seconds.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim"])
 
 
 def run(out: Path, command: str, nodes: int | None = None) -> str:
     """What an example prints, alone or with what torchrun gives each of several nodes."""
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    torchrun = {"MASTER_ADDR": "localhost", "MASTER_PORT": store.port, "WORLD_SIZE": nodes,
-                "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
-    processes = [
-        _context.Process(target=_main, args=(out / str(rank), command, {**torchrun, "RANK": rank} if nodes else {}))
-        for rank in range(nodes or 1)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(100)
-        process.kill()
-    printed = [(out / str(rank)).read_text(encoding="utf-8") for rank in range(nodes or 1)]
-    assert all(process.exitcode == 0 for process in processes), printed
-    return printed[0]
+    if nodes:
+        return run_nodes(nodes, out, _main, command)[0]
+    process = start(out / "alone.out", _main, command)
+    process.join(100)
+    process.kill()
+    printed = (out / "alone.out").read_text(encoding="utf-8")
+    assert process.exitcode == 0, printed
+    return printed
 
 
-def _main(out: Path, command: str, environment: dict[str, object]) -> None:
-    torch.set_num_threads(1)  # the tests run side by side
-    os.environ.update({name: str(value) for name, value in environment.items()})
-    with out.open("wb") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
+def _main(command: str) -> None:
     sys.argv = shlex.split(command)
     runpy.run_path(str(EXAMPLES / sys.argv[0]), run_name="__main__")
 
@@ -66,20 +47,6 @@ def learns(printed: str) -> bool:
 @pytest.mark.parametrize("nodes", [None, 4])
 def test_train_image_learns(nodes: int | None, tmp_path: Path) -> None:
     assert learns(run(tmp_path, "train_image.py --steps 48", nodes))
-
-
-def test_torchrun_starts_an_example() -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, EXAMPLES / "train_image.py", "--steps", "48"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert learns(done.stdout)
 
 
 @pytest.mark.parametrize("nodes", [None, 2])

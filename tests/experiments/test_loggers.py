@@ -1,8 +1,5 @@
 """Figures reach TensorBoard and Weights & Biases, and a logger in trouble does not stop a run."""
 
-import subprocess
-import sys
-
 import pytest
 
 from gossamer import GossamerError
@@ -10,6 +7,7 @@ from gossamer.experiments import loggers
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.loggers import check_loggers, logging_to
 from gossamer.experiments.sweep import run_sweep
+from tests.processes import start
 
 EXPERIMENT = Experiment(rounds=4, batch_size=16, evaluations=2, nodes=2, partition="k-class:k=5", lr=0.05)
 ROWS = [{"round": r, "accuracy": r / 10, "node_accuracy": [0.1, 0.2], "tracking_error": None} for r in (0, 5, 10)]
@@ -41,17 +39,17 @@ def test_tensorboard_forgets_what_a_lost_attempt_wrote(tmp_path):
     assert scalars(tmp_path / "tensorboard")["accuracy"] == [(0, 0.0), (5, 0.9), (10, 0.9)]
 
 
+def _log_offline(place):
+    with logging_to(["wandb-offline"], place, Experiment(), "tables") as (take,):
+        for row in ROWS:
+            take(row)
+
+
 def test_weights_and_biases_offline(tmp_path):
     pytest.importorskip("wandb", reason="pip install 'gossamer[wandb]'")
-    code = f"""
-from pathlib import Path
-from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.loggers import logging_to
-with logging_to(["wandb-offline"], Path({str(tmp_path)!r}), Experiment(), "tables") as (take,):
-    for row in {ROWS!r}:
-        take(row)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    process = start(tmp_path / "printed", _log_offline, tmp_path)
+    process.join(100)
+    assert process.exitcode == 0, (tmp_path / "printed").read_text()
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     content = file.read_bytes()
     for words in (b"node_accuracy/1", b"k-class:k=4", b"Momentum Tracking lr=0.01 seed=0"):

@@ -1,5 +1,6 @@
 """The same experiment on real processes: the simulator's figures, and the same bits after kill -9."""
 
+import gc
 import math
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gossamer.cli import main
 from gossamer.cli.run import run as run_command
 from gossamer.engine import DivergenceError
 from gossamer.errors import GossamerError, InputError, PeerError
@@ -22,33 +24,21 @@ from gossamer.experiments.locks import claim
 from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
+from gossamer.network import waiting
+from tests.processes import run_nodes
 
 EXPERIMENT = Experiment(
-    nodes=3, topology="chain", partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, lr=0.05,
+    nodes=2, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, lr=0.05,
     schedule="cosine", rounds=49, batch_size=32, evaluations=12,
 )  # fmt: skip
 TIMES = ("seconds", "samples_per_second")
 
 
-def launch(experiment: Experiment, out: Path, *options: str, flags: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """`gossamer run` under torchrun, one process per node."""
+def command(experiment: Experiment, out: Path) -> list[str]:
+    """What `gossamer` is given to make the run."""
     file = out.with_suffix(".toml")
     file.write_text("".join(f"{k} = {v!r}\n" for k, v in experiment.to_dict().items()))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(experiment.nodes)]
-    return subprocess.Popen(
-        [*command, *options, "-m", "gossamer", "run", str(file), "--out", str(out), *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )  # fmt: skip
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    """What it printed; kills everything if it hangs."""
-    try:
-        return process.communicate(timeout=100)[0]
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    return ["run", str(file), "--out", str(out)]
 
 
 def untimed(run: StoredRun) -> list[dict[str, object]]:
@@ -57,18 +47,17 @@ def untimed(run: StoredRun) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory) -> tuple[StoredRun, str]:
-    """EXPERIMENT on three processes, and what was printed."""
-    directory = tmp_path_factory.mktemp("real") / "run"
-    process = launch(EXPERIMENT, directory, flags=("--logger", "tensorboard") if find_spec("tensorboard") else ())
-    printed = finish(process)
-    assert process.returncode == 0, printed
-    return StoredRun(directory), printed
+    """EXPERIMENT on two processes, and what was printed."""
+    place = tmp_path_factory.mktemp("real")
+    logger = ["--logger", "tensorboard"] if find_spec("tensorboard") else []
+    printed = run_nodes(2, place, main, [*command(EXPERIMENT, place / "run"), *logger])
+    return StoredRun(place / "run"), printed[0]
 
 
 @pytest.mark.timeout(240)
 def test_processes_give_the_figures_of_the_simulator(real, tmp_path):
     run, printed = real
-    assert "3 nodes (processes)" in printed
+    assert "2 nodes (processes)" in printed
     simulated = train(EXPERIMENT, tmp_path / "simulated")
     assert run.about["experiment"] == simulated.about["experiment"]
     rounds = [row["round"] for row in simulated.rows]
@@ -91,41 +80,41 @@ def test_one_node_writes_the_files_and_the_log(real):
 
 @pytest.mark.timeout(300)
 def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(real, tmp_path):
-    killed = launch(EXPERIMENT, tmp_path / "killed", "--max-restarts", "1")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    killed = subprocess.Popen(
+        [sys.executable, *torchrun, "-m", "gossamer", *command(EXPERIMENT, tmp_path / "killed")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )  # fmt: skip
     while len(StoredRun(tmp_path / "killed").rows) < 4:
         assert killed.poll() is None
         time.sleep(0.02)
     workers = subprocess.run(["pgrep", "-P", str(killed.pid)], capture_output=True, text=True).stdout.split()
     os.kill(int(workers[-1]), signal.SIGKILL)
-    printed = finish(killed)
+    try:
+        printed = killed.communicate(timeout=100)[0]
+    finally:
+        if killed.poll() is None:
+            os.killpg(killed.pid, signal.SIGKILL)
     assert killed.returncode == 0, printed
     assert untimed(StoredRun(tmp_path / "killed")) == untimed(real[0])
 
 
-DIVERGING = """
-import gc, os, sys
-from pathlib import Path
-from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.real_nodes import train_here
-from gossamer.network import waiting
-gc.disable()
-waiting._POLL = 0.0005  # sees every wait
-train_here(Experiment(nodes=2, partition="iid", rounds=30, lr=1e6), Path(sys.argv[1]))
-left = [name for path in Path("/proc/self/task").glob("*/comm") if "gloo" in (name := path.read_text())]
-Path(__file__).with_name("left" + os.environ["RANK"]).write_text(str(left))
-"""
+def _diverge(out: Path) -> None:
+    gc.disable()
+    waiting._POLL = 0.0005  # sees every wait
+    train_here(Experiment(nodes=2, partition="iid", rounds=30, lr=1e6), out)
+    # Where there is no /proc, the names of threads are not known and nothing is found.
+    left = [name for path in Path("/proc/self/task").glob("*/comm") if "gloo" in (name := path.read_text())]
+    print("left:", left, flush=True)
 
 
 def test_divergence_is_recorded_and_no_thread_of_the_network_is_left_that_could_abort_the_exit(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(DIVERGING)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*command, str(script), str(tmp_path / "run")], timeout=100, check=True)
+    printed = run_nodes(2, tmp_path, _diverge, tmp_path / "run")
     run = StoredRun(tmp_path / "run")
     assert run.status == "diverged"
     assert "the loss of node" in run.outcome["reason"]
-    # Where there is no /proc, the names of threads are not known and nothing is found.
-    assert [(tmp_path / f"left{rank}").read_text() for rank in (0, 1)] == ["[]", "[]"]
+    assert all(text.endswith("left: []\n") for text in printed), printed
 
 
 @pytest.fixture

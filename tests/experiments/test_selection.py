@@ -102,12 +102,7 @@ def test_what_is_unfinished_or_failed_is_left_out_but_counted(store):
 
 
 def test_step_sizes_are_compared_on_the_seeds_that_all_have(store):
-    runs = [
-        store(0.1, 0, 0.5, 0.6),
-        store(0.1, 1, 0.5, 0.1),
-        store(0.1, 2, 0.8, 0.1),
-        store(0.01, 0, 0.4, 0.5),
-    ]
+    runs = [store(0.1, 0, 0.5, 0.6), store(0.1, 1, 0.5, 0.1), store(0.1, 2, 0.8, 0.1), store(0.01, 0, 0.4, 0.5)]
     (cell,) = select(runs)
     assert (cell.lr, cell.seeds, cell.score) == (0.1, 3, 0.6), "on seed 0 alone it is the better one"
     assert cell.mean == pytest.approx(0.6)

@@ -25,6 +25,7 @@ from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
 from gossamer.experiments.training import train
 from gossamer.experiments.user_files import load_python
+from tests.processes import start
 
 TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 
@@ -98,20 +99,8 @@ def toml(path, **axes):
     return path
 
 
-def sweep_command(*arguments):
-    command = [sys.executable, "-m", "gossamer", "sweep", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def finished(directory):
     return {path.parent.name: path.stat().st_mtime_ns for path in directory.glob("*/done.json")}
-
-
-def wait_until(condition, process):
-    """Wait as long as the process runs and the test's time limit allows."""
-    while not condition():
-        assert process.poll() is None
-        time.sleep(0.02)
 
 
 def test_the_time_left_is_told_while_runs_are_left(tmp_path):
@@ -128,11 +117,10 @@ def test_the_time_left_is_told_while_runs_are_left(tmp_path):
     assert told[2] == (1.0, "2 of 2 runs")
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_every_run_is_made_once_and_never_again(tmp_path, jobs):
+def test_every_run_is_made_once_and_never_again(tmp_path):
     experiments = grid(method=["dsgd", "momentum-tracking"], seed=[0, 1])
     told = []
-    outcome = run_sweep(experiments, tmp_path / "runs", jobs=jobs, on_progress=lambda *words: told.append(words))
+    outcome = run_sweep(experiments, tmp_path / "runs", on_progress=lambda *words: told.append(words))
     assert (outcome.done, outcome.diverged, outcome.failed, outcome.unfinished, outcome.skipped) == (4, 0, 0, 0, 0)
     assert outcome.sentence.startswith("4 done in ")
     assert told[0] == (0.0, "0 of 4 runs")
@@ -190,9 +178,12 @@ def test_a_sweep_killed_half_way_finishes_with_each_run_done_once(tmp_path, watc
     path, begun = watched
     file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=10)
     directory = tmp_path / "runs"
-    process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
-    wait_until(lambda: len(finished(directory)) >= 2, process)
-    os.kill(process.pid, signal.SIGKILL)
+    command = [sys.executable, "-m", "gossamer", "sweep", file, "--out", directory, "--jobs", "2", "--load", path]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while len(finished(directory)) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
     process.communicate()  # returns when its jobs, which write to the same pipe, have ended as well
     before, half_way = finished(directory), begun()
     assert 2 <= len(before) < 6
@@ -217,12 +208,11 @@ def _is_claimed(directory, name):
 def test_two_sweeps_in_one_directory_share_the_work(tmp_path, watched):
     path, begun = watched
     file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=4)
-    arguments = (file, "--out", tmp_path / "runs", "--load", path)
-    processes = [sweep_command(*arguments), sweep_command(*arguments)]
-    for process in processes:
-        out, err = process.communicate()
-        assert process.returncode == 0, err
-        assert "6 done" in out
+    command = ["sweep", str(file), "--out", str(tmp_path / "runs"), "--load", str(path)]
+    printed = [tmp_path / "first", tmp_path / "second"]
+    for process in [start(output, main, command) for output in printed]:
+        process.join()
+    assert ["6 done" in output.read_text() for output in printed] == [True, True]
     assert len(begun()) == len(set(begun())) == 6
 
 
@@ -234,11 +224,14 @@ def test_interrupted_jobs_write_checkpoints(tmp_path, watched):
     path, _ = watched
     file = toml(tmp_path / "g.toml", method="slow", seed=[0, 1], rounds=100, evaluations=50)
     directory = tmp_path / "runs"
-    process = sweep_command(file, "--out", directory, "--jobs", 2, "--load", path)
-    wait_until(lambda: len(list(directory.glob("*/metrics.jsonl"))) == 2, process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert (process.returncode, err) == (130, INTERRUPTED)
+    command = ["sweep", str(file), "--out", str(directory), "--jobs", "2", "--load", str(path)]
+    process = start(tmp_path / "printed", main, command)
+    while len(list(directory.glob("*/metrics.jsonl"))) < 2:
+        assert process.exitcode is None
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert (process.exitcode, (tmp_path / "printed").read_text()) == (130, INTERRUPTED)
     assert not finished(directory)
     assert len(list(directory.glob("*/checkpoints/round-*.ckpt"))) == 2
 
@@ -258,9 +251,9 @@ def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path):
     """On a real file system without room, mounted in a namespace of its own."""
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("this system does not let users mount file systems of their own")
-    experiments = grid(seed=[0, 1, 2], rounds=1)
+    experiments = grid(seed=[0, 1], rounds=1)
     run_sweep(experiments[:1], tmp_path / "runs")
-    file = toml(tmp_path / "g.toml", seed=[0, 1, 2], rounds=1)
+    file = toml(tmp_path / "g.toml", seed=[0, 1], rounds=1)
     place = tmp_path / "small"
     place.mkdir()
     script = f"""
@@ -275,10 +268,8 @@ def test_a_full_disk_stops_the_sweep_and_loses_nothing(tmp_path):
     done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True)
     code, failed = done.stdout.splitlines()
     assert (code, failed) == ("code 2", "0"), done.stderr
-    kept = len(finished(tmp_path / "kept"))
     outcome = run_sweep(experiments, tmp_path / "kept")
-    assert (outcome.done, outcome.skipped) == (3, kept)
-    assert kept >= 1
+    assert (outcome.done, outcome.skipped) == (2, 1)
     (sentence,) = done.stderr.strip().splitlines()
     assert "No space left" in sentence or "the disk is probably full" in sentence
     assert sentence.endswith("What is finished is kept; start the sweep again to continue.")

@@ -90,10 +90,7 @@ def test_a_run_that_cannot_be_read_is_left_out(gossamer, tmp_path, caplog):
     ("arguments", "words"),
     [
         (("sweep", "nowhere.toml"), "There is no file nowhere.toml"),
-        (
-            ("sweep", "grid.toml", "--only", "seed"),
-            "--only needs key=value, such as --only seed=0 or k=4,10, not",
-        ),
+        (("sweep", "grid.toml", "--only", "seed"), "--only needs key=value, such as --only seed=0 or k=4,10, not"),
         (("sweep", "grid.toml", "--only", "seed=x"), "There is no experiment of grid.toml with seed 'x'"),
         (("sweep", "grid.toml", "--only", "sed=0"), "did you mean 'seed'"),
         (("sweep", "grid.toml", "--only", "seed=5"), "There is no experiment of grid.toml with seed '5'"),

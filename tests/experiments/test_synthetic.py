@@ -74,49 +74,28 @@ class TestStructure:
         assert result.notes[0] == (
             "DecentLaM is left out, because 'one-peer-exponential' does not give what it needs: static graph."
         )
-        assert [note.split(" is left out")[0] for note in result.notes if "left out" in note] == [
-            "DecentLaM",
-            "ABm",
-            "D^2",
-        ]
+        left_out = [note.split(" is left out")[0] for note in result.notes if "left out" in note]
+        assert left_out == ["DecentLaM", "ABm", "D^2"]
         assert {c.method: c.topology for c in result.cells}["relaysum"] == "chain"
         assert all(c.stall is None for c in result.cells)
 
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
-            ({"methods": ("relaysum",)}, "RelaySum needs a tree"),
-            ({"methods": ("dsgd", "d2"), "nodes": 8}, r"D\^2 needs every eigenvalue"),
-            ({"methods": ("decentlam",), "topology": "one-peer-exponential"}, "DecentLaM needs a graph that stays"),
             ({"methods": ("dsgd", "momentum")}, "no method 'momentum'; did you mean 'momentum-tracking'"),
-            ({"topology": "rin"}, "no topology 'rin'; did you mean 'ring'"),
-            ({"beta": 1.0}, "needs 0 <= beta < 1"),
-            ({"sigma2": -1.0}, "sigma2 is a variance"),
             ({"zeta2": (-1.0,)}, "zeta2 is a variance"),
-        ],
-    )
-    def test_a_named_pair_that_is_impossible_is_refused(self, changes, words):
-        with pytest.raises(GossamerError, match=words):
-            run_synthetic(replace(SMALL, **changes))
-
-    @pytest.mark.parametrize(
-        ("changes", "words"),
-        [
             ({"lr": 0.0}, "step size must be a finite number above 0, but lr is 0"),
-            ({"lr": -1.0}, "but lr is -1; the paper uses 1e-4"),
             ({"lr": math.nan}, "but lr is nan"),
-            ({"lr": math.inf}, "but lr is inf"),
             ({"rounds": 0}, "rounds must be at least 1, but it is 0"),
             ({"draws": 0}, "draws must be at least 1"),
-            ({"zeta2": ()}, "zeta2 is empty"),
             ({"zeta2": (0.0, 25.0, 25.0)}, "zeta2 has 25 more than once"),
             ({"seed": -1}, "seed must be a whole number"),
-            ({"seed": 2**62}, "seed must be a whole number"),
         ],
     )
     def test_bad_settings_get_a_sentence(self, changes, words):
+        """The tests of the command line have more of them."""
         with pytest.raises(GossamerError, match=words):
-            replace(SMALL, **changes)
+            run_synthetic(replace(SMALL, **changes))
 
     def test_named_methods_run_once_each_in_their_order(self):
         result = run_synthetic(replace(SMALL, methods=("momentum-tracking", "DSGD", "dsgd"), zeta2=(25.0,)))
@@ -303,33 +282,28 @@ class TestExpectations:
                 assert alone.noise_floor(method) == pytest.approx(alone.momentum_sgd(beta), rel=1e-9)
 
 
-def plateau(method: str, zeta2: float, settled: int, rounds: int, at_optimum: bool = False) -> float:
-    """The mean of |grad f(xbar)|^2 in the paper's setting after it has settled, over two draws side by side."""
-    problem = Quadratic.synthetic(25, 100, zeta2, sigma2=2.0)
-    start = problem.optimum() if at_optimum else None
-    run = minimize(problem, methods.get(method), topology.ring(25), lr=1e-4, rounds=rounds, x0=start, seed=1)
-    return float(run.squared_gradients[settled:].mean()) / 2
-
-
 class TestPlateau:
     """The paper's setting itself: 25 nodes on a ring, d = 50, eta = 1e-4, beta = 0.9, sigma^2 = 1."""
 
-    def test_momentum_tracking_settles_at_the_expected_level_for_every_zeta(self):
-        """10,000 rounds of 100 coordinates, in which noise is remembered for 100 rounds: 1.5 % of chance remain."""
-        levels = [plateau("momentum-tracking", zeta2, settled=2500, rounds=12_500) for zeta2 in ZETAS]
+    @pytest.mark.parametrize(
+        ("method", "settled", "rounds", "tolerance"),
+        [("momentum-tracking", 600, 1200, 0.1), ("gradient-tracking", 1000, 2000, 0.3)],
+    )
+    def test_tracking_settles_at_the_expected_level_whatever_zeta(self, method, settled, rounds, tolerance):
+        """From the optimum, over 8 draws. Noise is remembered for 110 rounds, and 1100 without momentum."""
+        levels = []
+        for zeta2 in (0.0, 50.0):
+            problem = Quadratic.synthetic(PAPER.n, 8 * PAPER.d, zeta2, sigma2=8 * PAPER.sigma2)
+            start, ring = problem.optimum(), topology.ring(PAPER.n)
+            run = minimize(problem, methods.get(method), ring, lr=PAPER.eta, rounds=rounds, x0=start, seed=1)
+            levels.append(float(run.squared_gradients[settled:].mean()) / 8)
         assert max(levels) / min(levels) < 1.05
-        assert levels == pytest.approx([PAPER.noise_floor("momentum-tracking")] * 3, rel=0.05)
-
-    def test_gradient_tracking_settles_at_the_same_level_for_every_zeta(self):
-        """It remembers ten times as long, so it starts from the optimum, and only the levels are compared."""
-        levels = [plateau("gradient-tracking", zeta2, settled=1000, rounds=6000, at_optimum=True) for zeta2 in ZETAS]
-        assert max(levels) / min(levels) < 1.05
-        assert levels == pytest.approx([PAPER.noise_floor("gradient-tracking")] * 3, rel=0.3)
+        assert levels == pytest.approx([PAPER.noise_floor(method)] * 2, rel=tolerance)
 
     def test_the_experiment_itself_shows_it(self):
-        """The last quarter of run_synthetic, where the methods have settled after 8,000 rounds."""
+        """The last quarter of run_synthetic, where the methods have settled."""
         names = ("dsgdm", "qg-dsgdm", "decentlam", "momentum-tracking")
-        result = run_synthetic(SyntheticConfig(rounds=8000, zeta2=(50.0,), methods=names))
+        result = run_synthetic(SyntheticConfig(rounds=4000, zeta2=(50.0,), methods=names))
         for cell in result.cells:
             expected = (cell.stall or 0.0) + PAPER.noise_floor(cell.method)
             assert cell.tail_mean == pytest.approx(expected, rel=0.2), cell.method

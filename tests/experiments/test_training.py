@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from gossamer.experiments.job import mark_failed
 from gossamer.experiments.store import StoredRun, add_row, find_runs
 from gossamer.experiments.training import ATTEMPT, Execution, begin, finish, train
 from gossamer.experiments.user_files import load_python
+from tests.processes import start
 
 TINY = Experiment(rounds=6, batch_size=16, lr=0.05, evaluations=3, nodes=4, partition="k-class:k=5")
 
@@ -249,21 +249,20 @@ def test_a_diverged_run_is_finished_and_says_why(tmp_path):
     assert run.finished
 
 
+def _train_with_many_checkpoints(experiment, place):
+    import_module("gossamer.engine.checkpoints").SECONDS_BETWEEN_CHECKPOINTS = 0.0
+    train(experiment, place)
+
+
 def test_a_killed_run_goes_on_to_the_same_figures(tmp_path):
-    experiment = Experiment.from_dict({**TINY.to_dict(), "rounds": 120, "evaluations": 6})
+    experiment = Experiment.from_dict({**TINY.to_dict(), "rounds": 40, "evaluations": 20})
     whole = train(experiment, tmp_path / "whole")
-    code = (
-        "import sys; from pathlib import Path; from importlib import import_module;"
-        "import_module('gossamer.engine.checkpoints').SECONDS_BETWEEN_CHECKPOINTS = 0.0;"
-        "from gossamer.experiments.experiment import Experiment; from gossamer.experiments.training import train;"
-        f"train(Experiment.from_dict({experiment.to_dict()!r}), Path(sys.argv[1]))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "killed")])
+    process = start(tmp_path / "printed", _train_with_many_checkpoints, experiment, tmp_path / "killed")
     while len(StoredRun(tmp_path / "killed").rows) < 3:
-        assert process.poll() is None
+        assert process.exitcode is None
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert not StoredRun(tmp_path / "killed").finished
     resumed = train(experiment, tmp_path / "killed")
     timing = ("seconds", "samples_per_second")
