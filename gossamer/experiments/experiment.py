@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 
 
@@ -86,6 +87,8 @@ class Experiment:
     def __post_init__(self) -> None:
         for key in self.keys():
             object.__setattr__(self, key, checked_value(key, getattr(self, key)))
+        for key in ("dataset", "model"):
+            object.__setattr__(self, key, normalized(getattr(self, key)))
         for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 1), ("seed", 0)):
             if getattr(self, key) < least:
                 raise InputError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")

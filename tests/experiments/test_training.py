@@ -22,8 +22,8 @@ TINY = Experiment(rounds=6, batch_size=16, lr=0.05, evaluations=3, nodes=4, part
 
 def test_equal_experiments_have_equal_names_however_they_are_written():
     spelled = Experiment(
-        method="Momentum_Tracking:beta=0.9", model="small-cnn", rounds=6, batch_size=16, lr=0.05, evaluations=3,
-        nodes=4, partition="k-class:k=5", epochs=20,
+        dataset="Digits", method="Momentum_Tracking:beta=0.9", model="Small CNN", rounds=6, batch_size=16, lr=0.05,
+        evaluations=3, nodes=4, partition="k-class:k=5", epochs=20,
     )  # fmt: skip
     assert spelled.id == TINY.id
     other = Experiment.from_dict({**TINY.to_dict(), "seed": 1, "lr": 0.1})
