@@ -113,9 +113,9 @@ def test_other_settings_make_other_panels(runs, tmp_path):
 
 
 def test_the_dataset_tells_the_model_and_files_have_different_names(runs, tmp_path):
-    mine = [copied(runs[0], tmp_path / "a", dataset="mnist"), copied(runs[0], tmp_path / "b", dataset="MNIST")]
+    mine = [copied(runs[0], tmp_path / "a", dataset="mnist.x"), copied(runs[0], tmp_path / "b", dataset="mnist-x")]
     comparison = collect([*runs, *mine])
-    assert [panel.name for panel in comparison.panels] == ["MNIST", "digits", "mnist"]
+    assert [panel.name for panel in comparison.panels] == ["digits", "mnist-x", "mnist.x"]
     assert comparison.values["model"] == ["lenet", "small-cnn"]
     assert len({panel.key for panel in comparison.panels}) == 3
 
