@@ -1,0 +1,286 @@
+"""Run a chain: the operations of its program, forward and backward, over blocks of samples.
+
+Layers in front of the flatten ("images") run block by block, so that a block stays in the cache from one layer to the
+next. The layers behind it ("rows") run on several blocks at once: a row holds one number of every sample of the batch.
+"""
+
+from typing import Any
+
+from numba import int64
+
+from gossamer.engine.gradients.compiled import layers
+from gossamer.engine.gradients.compiled.cache import entry, inlined, inner
+from gossamer.engine.gradients.compiled.program import (
+    BIAS,
+    CONVOLUTION,
+    GROUP_NORM,
+    LINEAR,
+    MAX_POOL,
+    MEAN_POOL,
+    PANEL,
+    RELU,
+)
+from gossamer.engine.gradients.compiled.vectors import load, store, width
+
+
+@entry
+def arrange(
+    inputs: Any, index: Any, draws: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, margin: int,
+    ws: Any, at: int,
+) -> None:  # fmt: skip
+    """Write the samples `index` of `inputs` [n, channels, height, width] as blocks [channels, height, pitch, lanes].
+
+    On the way they are cropped and flipped by `draws` [B, 3] (if there are any), normalized to x * scale - shift, and
+    erased inside `boxes` [B, 4] (if there are any). Lines get `margin` zeros on both sides. The last sample stands in for
+    those that are missing in the last block.
+    """
+    lanes = width(ws)
+    _, channels, height, wide = inputs.shape
+    pitch, count = wide + 2 * margin, len(index)
+    block = channels * height * pitch * lanes
+    blocks = -(-count // lanes)
+    zero = scale[0] - scale[0]
+    for k in range(blocks * lanes):
+        sample = min(k, count - 1)
+        own, to = inputs[index[sample]], at + k // lanes * block + k % lanes
+        down, right, mirrored = 0, 0, False
+        if len(draws):
+            moves = draws.dtype.type(2 * padding + 1)
+            down, right = int(draws[sample, 0] * moves) - padding, int(draws[sample, 1] * moves) - padding
+            mirrored = flip and draws[sample, 2] < 0.5
+        for c in range(channels):
+            factor, offset = scale[c], shift[c]
+            for y in range(height):
+                line = to + (c * height + y) * pitch * lanes
+                for x in range(margin):
+                    ws[line + x * lanes] = zero
+                    ws[line + (margin + wide + x) * lanes] = zero
+                line += margin * lanes
+                source = y + down
+                if len(draws) == 0:
+                    for x in range(wide):
+                        ws[line + x * lanes] = scale.dtype.type(own[c, y, x]) * factor - offset
+                else:
+                    for x in range(wide):
+                        # An image is mirrored after it is cropped.
+                        column = (wide - 1 - x if mirrored else x) + right
+                        value = zero
+                        if 0 <= source < height and 0 <= column < wide:
+                            value = scale.dtype.type(own[c, source, column])
+                        ws[line + x * lanes] = value * factor - offset
+        if len(boxes):
+            top, left, tall, across = boxes[sample]
+            for c in range(channels):
+                for y in range(top, top + tall):
+                    for x in range(left, left + across):
+                        ws[to + ((c * height + y) * pitch + margin + x) * lanes] *= zero
+
+
+@inlined
+def image_forward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
+    """One layer on one block. `x` is where its input begins, `z` where the block's other numbers do."""
+    lanes = width(ws)
+    area = op.rows * op.columns
+    if op.kind == CONVOLUTION:
+        if op.padded >= 0:
+            layers.copy_lines(
+                ws, x, op.columns, z + op.padded + op.padding_x * lanes, op.pitch, op.channels * op.rows, op.columns
+            )
+            x = z + op.padded
+        if op.pool_rows:
+            layers.convolution_and_pool(op, par, ws, x, z + op.y, z + op.kept)
+        else:
+            layers.convolution(op, par, ws, x, z + op.y)
+    elif op.kind == BIAS:
+        layers.bias(ws, x, area * lanes, op.channels, area, par, op.bias)
+    elif op.kind == RELU:
+        layers.rectify(ws, x, area * lanes, op.channels, area)
+    elif op.kind == MAX_POOL:
+        layers.max_pool(op, ws, x, z + op.y, z + op.kept)
+    elif op.kind == MEAN_POOL:
+        layers.mean_pool(op, ws, x, z + op.y)
+    elif op.kind == GROUP_NORM:
+        layers.group_norm(op, par, ws, x, area * lanes, area, z + op.y, z + op.kept, lanes)
+
+
+@inlined
+def image_backward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
+    """The gradients of one layer on one block, from `op.dy` to `op.dx`."""
+    lanes = width(ws)
+    area = op.rows * op.columns
+    if op.kind == CONVOLUTION:
+        if op.pool_rows:
+            if op.scattered:
+                layers.clear(ws, op.dz, (op.outs * op.out_rows * op.dz_pitch) * lanes)
+            layers.pool_back(op, ws, z + op.kept)
+        elif op.dz != op.dy:
+            layers.copy_lines(
+                ws, op.dy, op.out_columns, op.dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns
+            )
+        layers.weight_gradient(op, ws, z + op.padded if op.padded >= 0 else x)
+        if op.dx >= 0:
+            layers.input_gradient(op, par, ws, op.dx)
+    elif op.kind == BIAS:
+        layers.bias_back(ws, op.dy, area * lanes, op.channels, area, op.sums)
+    elif op.kind == RELU:
+        layers.rectify_back(ws, x, op.dy, area * lanes, op.channels, area)
+    elif op.kind == MAX_POOL:
+        layers.max_pool_back(op, ws, op.dx, op.dy, z + op.kept)
+    elif op.kind == MEAN_POOL:
+        layers.mean_pool_back(op, ws, op.dx, op.dy)
+    elif op.kind == GROUP_NORM:
+        layers.group_norm_back(op, par, ws, x, area * lanes, area, op.dy, op.dx, z + op.kept, lanes)
+
+
+@inner
+def matrix_product(
+    left: Any, a: int, a_row: int, a_next: int, rows: int, ws: Any, b: int, b_next: int, columns: int, count: int,
+    out: Any, to: int, row: int,
+) -> None:  # fmt: skip
+    """out[to + r * row + column] = sum over k < count of left[a + r * a_row + k * a_next] * ws[b + k * b_next + column].
+
+    `columns` are counted in vectors.
+    """
+    lanes = width(ws)
+    loops = ((int64(1), int64(0), int64(0)), (int64(1), int64(0), int64(0)), (count, a_next, b_next))
+    done = 0
+    while done < columns:
+        wide = layers.next_strip(columns - done, int64(4))
+        layers.products(
+            rows, wide, left, a, a_row, ws, b + done * lanes, lanes, loops, out, to + done * lanes, row, lanes
+        )
+        done += wide
+
+
+@inlined
+def rows_forward(op: Any, par: Any, ws: Any, v: int, stride: int, wide: int) -> None:
+    """One layer on `wide` blocks, whose first row begins at `v`; rows are `stride` apart."""
+    lanes = width(ws)
+    x, y = v + op.x * stride, v + op.y * stride
+    if op.kind == LINEAR:
+        matrix_product(par, op.weight, op.channels, int64(1), op.outs, ws, x, stride, wide, op.channels, ws, y, stride)
+    elif op.kind == BIAS:
+        layers.bias(ws, x, stride, op.channels, wide, par, op.bias)
+    elif op.kind == RELU:
+        layers.rectify(ws, x, stride, op.channels, wide)
+    elif op.kind == GROUP_NORM:
+        for q in range(0, wide * lanes, lanes):
+            layers.group_norm(op, par, ws, x + q, stride, int64(1), y + q, v + op.kept * stride + q, stride)
+
+
+@inlined
+def rows_backward(op: Any, par: Any, ws: Any, v: int, stride: int, wide: int) -> None:
+    """The gradients of one layer's inputs on `wide` blocks."""
+    lanes = width(ws)
+    x, dy, dx = v + op.x * stride, v + op.dy * stride, v + op.dx * stride
+    if op.kind == LINEAR:
+        if op.dx >= 0:
+            matrix_product(par, op.weight, int64(1), op.channels, op.channels, ws, dy, stride, wide, op.outs, ws, dx, stride)
+    elif op.kind == BIAS:
+        layers.bias_back(ws, dy, stride, op.channels, wide, op.sums)
+    elif op.kind == RELU:
+        layers.rectify_back(ws, x, dy, stride, op.channels, wide)
+    elif op.kind == GROUP_NORM:
+        for q in range(0, wide * lanes, lanes):
+            layers.group_norm_back(
+                op, par, ws, x + q, stride, int64(1), dy + q, dx + q, v + op.kept * stride + q, stride
+            )
+
+
+@inner
+def linear_gradient(op: Any, grad: Any, ws: Any, v: int, stride: int, samples: int) -> None:
+    """The gradient of a linear layer's weights [outs, ins] over the whole batch."""
+    lanes = width(ws)
+    panel = PANEL * lanes
+    dy, turned = v + op.dy * stride, v + op.turned * stride
+    layers.transpose(ws, v + op.x * stride, stride, op.channels, samples, turned, panel)
+    for first in range(0, op.channels, panel):
+        at, rest = turned + first * samples, min(panel, op.channels - first)
+        whole = rest // lanes
+        if whole:
+            matrix_product(
+                ws, dy, stride, int64(1), op.outs, ws, at, panel, whole, samples, grad, op.weight + first, op.channels
+            )
+        if rest % lanes:
+            # A vector would reach into the next row.
+            matrix_product(
+                ws, dy, stride, int64(1), op.outs, ws, at + whole * lanes, panel, int64(1), samples, ws, op.scratch, lanes
+            )
+            for o in range(op.outs):
+                for i in range(rest % lanes):
+                    grad[op.weight + o * op.channels + first + whole * lanes + i] = ws[op.scratch + o * lanes + i]
+
+
+@inlined
+def finish(op: Any, grad: Any, ws: Any) -> None:
+    """Add up the lanes of the sums that a layer has kept, into the gradient."""
+    lanes = width(ws)
+    if op.kind == CONVOLUTION:
+        layers.unpack(op, ws, grad)
+        if op.bias >= 0:
+            layers.lanes_sum(ws, op.bias_sums, op.outs, grad, op.bias)
+    elif op.kind == BIAS:
+        layers.lanes_sum(ws, op.sums, op.channels, grad, op.bias)
+    elif op.kind == GROUP_NORM and op.gamma >= 0:
+        layers.lanes_sum(ws, op.sums, op.channels, grad, op.gamma)
+        layers.lanes_sum(ws, op.sums + op.channels * lanes, op.channels, grad, op.beta)
+
+
+@entry
+def run(
+    images: Any, rows: Any, sizes: Any, par: Any, grad: Any, targets: Any, scale: float, train: bool, ws: Any
+) -> Any:
+    """The sum of the losses and the number of right predictions of a batch; if `train`, `grad` becomes the gradient.
+
+    The number is negative if a target is not a class.
+    """
+    lanes = width(ws)
+    first_block, block, numbers, input_block, pixels, outputs, classes, together, sums, end_of_sums, image_dy, row_dy = sizes
+    samples = len(targets)
+    blocks = -(-samples // lanes)
+    turns = -(-blocks // together)
+    stride = blocks * lanes
+    v = pixels + blocks * input_block
+    loss, right = 0.0, 0
+    if train:
+        layers.clear(ws, sums, end_of_sums - sums)
+    for turn in range(turns):
+        low, high = turn * blocks // turns, (turn + 1) * blocks // turns
+        start, wide = v + low * lanes, high - low
+        for q in range(low, high):
+            z, source = first_block + (q - low) * block, pixels + q * input_block
+            x = source
+            for k in range(len(images)):
+                x = source if images[k].x < 0 else z + images[k].x
+                image_forward(images[k], par, ws, x, z)
+                if images[k].y >= 0:
+                    x = z + images[k].y
+            for i in range(numbers):
+                store(ws, v + q * lanes + i * stride, load(ws, x + i * lanes))
+        for k in range(len(rows)):
+            rows_forward(rows[k], par, ws, start, stride, wide)
+        more, found = layers.cross_entropy(
+            ws, start + outputs * stride, stride, classes, targets, low * lanes, wide * lanes, scale
+        )
+        loss += more
+        right += found
+        if train:
+            for k in range(len(rows) - 1, -1, -1):
+                if rows[k].back:
+                    rows_backward(rows[k], par, ws, start, stride, wide)
+            if row_dy >= 0:
+                for q in range(low, high):
+                    z, source = first_block + (q - low) * block, pixels + q * input_block
+                    for i in range(numbers):
+                        store(ws, image_dy + i * lanes, load(ws, v + q * lanes + (row_dy + i) * stride))
+                    for k in range(len(images) - 1, -1, -1):
+                        if images[k].back:
+                            image_backward(images[k], par, ws, source if images[k].x < 0 else z + images[k].x, z)
+    if train:
+        for k in range(len(images)):
+            finish(images[k], grad, ws)
+        for k in range(len(rows)):
+            finish(rows[k], grad, ws)
+            if rows[k].kind == LINEAR:
+                linear_gradient(rows[k], grad, ws, v, stride, samples)
+    return loss, right

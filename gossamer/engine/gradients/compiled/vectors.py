@@ -1,0 +1,222 @@
+"""Vectors of samples for numba: what a kernel computes with, one number of each of `LANES` samples at a time.
+
+Numba's own loops are vectorised or not as LLVM likes, and their sums live in memory. A `Vector` is one value to LLVM, so
+that a dozen of them stay in registers through a loop, and every product that is to be fused with a sum says so.
+Comparisons are chosen such that NaN goes where torch lets it go.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, overload, register_model
+
+LANES = {np.dtype(np.float32): 8, np.dtype(np.float64): 4}
+"""Samples in a vector: 32 bytes, which is one register of AVX2 and two of NEON."""
+
+
+class Vector(types.Type):
+    """Some numbers of a floating-point type, side by side."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        self.lanes = 256 // dtype.bitwidth
+        super().__init__(name=f"Vector({dtype}, {self.lanes})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Vector) -> None:
+        scalar = manager[kind.dtype].get_value_type()
+        super().__init__(manager, kind, ir.VectorType(scalar, kind.lanes))
+
+
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+@intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """The vector at array[index:]."""
+    kind = Vector(array.dtype)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _pointer(context, builder, signature.args[0], *args)
+        place = builder.bitcast(place, context.get_value_type(kind).as_pointer())
+        return builder.load(place, align=array.dtype.bitwidth // 8)
+
+    return kind(array, types.intp), code
+
+
+@intrinsic
+def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
+    """array[index:] = vector."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _pointer(context, builder, signature.args[0], *args[:2])
+        place = builder.bitcast(place, args[2].type.as_pointer())
+        builder.store(args[2], place, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), code
+
+
+def spread_lanes(context: Any, builder: Any, kind: Vector, scalar: Any) -> Any:
+    """LLVM code for a vector that holds the scalar in every lane."""
+    wide = context.get_value_type(kind)
+    first = builder.insert_element(ir.Constant(wide, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), kind.lanes), [0] * kind.lanes)
+    return builder.shuffle_vector(first, ir.Constant(wide, ir.Undefined), zeros)
+
+
+@intrinsic
+def spread(typing: Any, array: Any, index: Any) -> Any:
+    """array[index] in every lane."""
+    kind = Vector(array.dtype)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _pointer(context, builder, signature.args[0], *args)
+        return spread_lanes(context, builder, kind, builder.load(place))
+
+    return kind(array, types.intp), code
+
+
+@intrinsic
+def fill(typing: Any, array: Any, number: Any) -> Any:
+    """A number in every lane, of the array's type."""
+    kind = Vector(array.dtype)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return spread_lanes(context, builder, kind, args[1])
+
+    return kind(array, array.dtype), code
+
+
+@intrinsic
+def opaque(typing: Any, index: Any) -> Any:
+    """The index itself, of which the compiler knows nothing.
+
+    What is loaded from there is loaded when it is needed, rather than kept from an earlier load until registers run
+    out.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number = args[0].type
+        return builder.asm(ir.FunctionType(number, [number]), "", "=r,0", args, side_effect=False)
+
+    return types.intp(types.intp), code
+
+
+def _elementwise(count: int, code: Callable[..., Any]) -> Any:
+    """An intrinsic of `count` vectors of one type: code(builder, *vectors)."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return code(builder, *args)
+
+    if count == 1:
+        return intrinsic(lambda typing, a: (a(a), emit))
+    if count == 2:
+        return intrinsic(lambda typing, a, b: (a(a, a), emit))
+    return intrinsic(lambda typing, a, b, c: (a(a, a, a), emit))
+
+
+def _zero(like: Any) -> Any:
+    return ir.Constant(like.type, [0.0] * like.type.count)
+
+
+def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """LLVM code for a * b + c, rounded once."""
+    name = f"llvm.fma.v{a.type.count}f{32 if isinstance(a.type.element, ir.FloatType) else 64}"
+    kind = ir.FunctionType(a.type, [a.type] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a, b, c])
+
+
+def _root(builder: Any, a: Any) -> Any:
+    name = f"llvm.sqrt.v{a.type.count}f{32 if isinstance(a.type.element, ir.FloatType) else 64}"
+    kind = ir.FunctionType(a.type, [a.type])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a])
+
+
+def _replaces(builder: Any, best: Any, value: Any) -> Any:
+    """Where torch's max pooling takes `value` instead of `best`: it is larger, or NaN."""
+    return builder.or_(builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value))
+
+
+fma = _elementwise(3, fused)
+"""a * b + c, rounded once."""
+root = _elementwise(1, _root)
+relu = _elementwise(1, lambda b, x: b.select(b.fcmp_ordered(">", _zero(x), x), _zero(x), x))
+"""max(x, 0), and NaN of NaN."""
+gate = _elementwise(2, lambda b, y, dy: b.select(b.fcmp_ordered("<=", y, _zero(y)), _zero(y), dy))
+"""0 where y <= 0, else dy: the gradient of a ReLU, whose output is y."""
+larger = _elementwise(2, lambda b, best, value: b.select(_replaces(b, best, value), value, best))
+"""The larger one, NaN if one is NaN."""
+only = _elementwise(3, lambda b, x, y, dy: b.select(b.fcmp_ordered("==", x, y), dy, _zero(dy)))
+"""dy where x == y, else 0."""
+
+
+@intrinsic
+def place(typing: Any, best: Any, value: Any, old: Any, new: Any) -> Any:
+    """`new` where `value` replaces `best`, else `old`."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(_replaces(builder, args[0], args[1]), args[3], args[2])
+
+    return best(best, best, best, best), code
+
+
+@intrinsic
+def closed(typing: Any, y: Any, old: Any, new: Any) -> Any:
+    """`new` where y <= 0, else `old`."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("<=", args[0], _zero(args[0])), args[2], args[1])
+
+    return y(y, y, y), code
+
+
+@intrinsic
+def total(typing: Any, vector: Any) -> Any:
+    """The sum of the lanes, pair by pair."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        index = ir.IntType(32)
+        lanes = [builder.extract_element(args[0], ir.Constant(index, i)) for i in range(vector.lanes)]
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [builder.fadd(lanes[i], lanes[i + half]) for i in range(half)]
+        return lanes[0]
+
+    return vector.dtype(vector), code
+
+
+def _operator(function: Any, name: str) -> None:
+    compute = _elementwise(2, lambda builder, a, b: getattr(builder, name)(a, b))
+
+    @overload(function, strict=False)
+    def choose(a: Any, b: Any) -> Any:
+        if isinstance(a, Vector) and isinstance(b, Vector):
+            return lambda a, b: compute(a, b)
+        return None
+
+
+_operator(operator.add, "fadd")
+_operator(operator.sub, "fsub")
+_operator(operator.mul, "fmul")
+_operator(operator.truediv, "fdiv")
+
+
+@intrinsic
+def width(typing: Any, array: Any) -> Any:
+    """How many of the array's numbers a vector holds."""
+    lanes = Vector(array.dtype).lanes
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_constant(types.intp, lanes)
+
+    return types.intp(array), code
