@@ -163,32 +163,37 @@ class Normalization:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The normalized inputs; the given tensor itself if there is nothing to do."""
-        if inputs.dtype == torch.uint8:
-            return self._affine(inputs.to(torch.float32), 255.0)
-        if self == Normalization():
+        if self == Normalization() and inputs.dtype != torch.uint8:
             return inputs
-        if not inputs.is_floating_point():
+        if not inputs.is_floating_point() and inputs.dtype != torch.uint8:
             raise InputError(
                 f"Inputs of type {inputs.dtype} cannot be normalized: use uint8 for pixels 0..255, a floating-point "
                 "type for other measurements, or no normalization for numbers that are only names."
             )
-        return self._affine(inputs.clone(), 1.0)
-
-    def _affine(self, fresh: Tensor, white: float) -> Tensor:
-        means, stds = _as_tuple(self.mean), _as_tuple(self.std)
-        channels = max(len(means), len(stds))
-        if channels == 1:
-            fresh.mul_(1.0 / (white * stds[0]))
-            return fresh.sub_(means[0] / stds[0]) if means[0] else fresh
-        if fresh.dim() < 2 or fresh.shape[1] != channels:
+        channels = max(len(_as_tuple(self.mean)), len(_as_tuple(self.std)))
+        if channels > 1 and (inputs.dim() < 2 or inputs.shape[1] != channels):
             raise InputError(
-                f"A normalization with {channels} channels cannot be applied to inputs of shape {tuple(fresh.shape)}, "
+                f"A normalization with {channels} channels cannot be applied to inputs of shape {tuple(inputs.shape)}, "
                 "whose dimension 1 must be the channels."
             )
-        per_channel = (channels,) + (1,) * (fresh.dim() - 2)
-        mean = fresh.new_tensor(means).expand(channels).view(per_channel)
-        std = fresh.new_tensor(stds).expand(channels).view(per_channel)
-        return fresh.mul_(1.0 / (white * std)).sub_(mean / std)
+        scale, shift = self.factors(inputs, channels)
+        if channels > 1:
+            per_channel = (channels,) + (1,) * (inputs.dim() - 2)
+            scale, shift = scale.view(per_channel), shift.view(per_channel)
+        fresh = inputs.to(scale.dtype, copy=True).mul_(scale)
+        return fresh.sub_(shift) if any(_as_tuple(self.mean)) else fresh
+
+    def factors(self, inputs: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+        """(scale, shift), each [channels], so that the normalized inputs are x * scale - shift."""
+        white, dtype = (255.0, torch.float32) if inputs.dtype == torch.uint8 else (1.0, inputs.dtype)
+        means, stds = _as_tuple(self.mean), _as_tuple(self.std)
+        if len(means) == len(stds) == 1:
+            pair = (1.0 / (white * stds[0]), means[0] / stds[0])
+            scale, shift = (torch.tensor([value], dtype=dtype, device=inputs.device) for value in pair)
+        else:
+            mean, std = (torch.tensor(values, dtype=dtype, device=inputs.device) for values in (means, stds))
+            scale, shift = 1.0 / (white * std), mean / std
+        return scale.expand(channels), shift.expand(channels)
 
 
 def _as_tuple(value: float | tuple[float, ...]) -> tuple[float, ...]:

@@ -2,13 +2,14 @@
 
 The simulation asks one `Gradients` object and knows nothing of how it computes. There are two:
 
-- `autograd`: any module, one node after the other;
-- `chain`: models that are chains of known layers (`recognition`), several nodes per operation, without autograd. With
-  small models and small batches most of the time is the overhead of a hundred small operations per node, which a group
-  of nodes shares; the layout that suits small batches is in `batch_last`.
+- `autograd`: any module, by torch;
+- `compiled`: models that are chains of known layers (`recognition`), by compiled kernels, several times faster.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Protocol
 
 import torch
@@ -16,13 +17,14 @@ from torch import Tensor
 
 from gossamer.data import NodeData
 from gossamer.engine.gradients.autograd import AutogradGradients
-from gossamer.engine.gradients.chain import Chain, ChainGradients, cost_of, group_size, is_worthwhile
 from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Scores
 from gossamer.engine.node_models import NodeModels
 
 __all__ = ["Gradients", "gradients_of"]
+
+log = logging.getLogger("gossamer")
 
 
 class Gradients(Protocol):
@@ -56,18 +58,34 @@ class Gradients(Protocol):
 
 
 def gradients_of(
-    models: NodeModels, data: NodeData, batch_size: int, loss_weights: Tensor, generators: NodeGenerators | None
+    models: NodeModels,
+    data: NodeData,
+    batch_size: int,
+    loss_weights: Tensor,
+    generators: NodeGenerators | None,
+    notify: Callable[[str], None] = log.info,
 ) -> Gradients:
     """The fastest form that can compute these models.
 
-    `generators` are those of a model that draws random numbers in its forward pass. The choice is made once: hooks that
-    are put on the nodes' modules later are not seen by a chain.
+    `generators` are those of a model that draws random numbers in its forward pass. `notify` is told what takes long.
+    The choice is made once: hooks that are put on the nodes' modules later are not seen by compiled kernels.
     """
-    in_groups = models.x.device.type == "cpu" and group_size(data.nodes, batch_size) > 1
-    if in_groups and (plan := read(models.modules[0], models.layout)):
-        sample = data.pipeline.batch(data.dataset.train_inputs, torch.zeros(1, dtype=torch.int64))[None]
-        if plan.fits(sample, data.dataset.train_targets[None, :1]):
-            chain = Chain(plan)
-            if is_worthwhile(cost_of(chain, models.x[:1], sample), batch_size):
-                return ChainGradients(chain, models, data, batch_size, loss_weights)
+    if models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
+        sample = data.pipeline.batch(data.dataset.train_inputs, torch.zeros(1, dtype=torch.int64))
+        if plan.fits(sample, data.dataset.train_targets[:1]) and _numba_is_installed():
+            from gossamer.engine.gradients.compiled import compiled_gradients
+
+            compiled = compiled_gradients(plan, models, data, batch_size, loss_weights, notify)
+            if compiled is not None:
+                return compiled
     return AutogradGradients(models, data, loss_weights, generators)
+
+
+@cache
+def _numba_is_installed() -> bool:
+    if find_spec("numba") is not None:
+        return True
+    log.warning(
+        "numba is not installed, so models run through autograd, several times slower: pip install 'gossamer[fast]'."
+    )
+    return False

@@ -44,17 +44,17 @@ class ChainPlan:
     dtype: torch.dtype
 
     def fits(self, inputs: Tensor, targets: Tensor) -> bool:
-        """Whether these batches can be taken: inputs [G, B, C, H, W] or [G, B, F], classes as int64 [G, B].
+        """Whether this batch can be taken: inputs [B, C, H, W] or [B, F], classes as int64 [B].
 
         Other batches can only be run by the module itself.
         """
-        images = inputs.dim() == 5
+        images = inputs.dim() == 4
         return (
-            (images or inputs.dim() == 3)
+            (images or inputs.dim() == 2)
             and self.takes_images in (None, images)
             and inputs.dtype == self.dtype
             and targets.dtype == torch.int64
-            and targets.shape == inputs.shape[:2]
+            and targets.shape == inputs.shape[:1]
             and targets.numel() > 0
         )
 
@@ -92,7 +92,7 @@ def _steps(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Step], bool 
     """The steps, and whether they take images (None: vectors as well); what they use is taken out of `slots`."""
     steps: list[Step] = []
     takes_images = images = None
-    for name, part in _parts(module, ""):
+    for name, part in parts(module):
         needs = _NEEDS_IMAGES.get(type(part))
         if images is None:
             takes_images = images = needs
@@ -111,7 +111,7 @@ def _steps(module: nn.Module, slots: dict[str, Slot]) -> tuple[list[Step], bool 
     return steps, takes_images
 
 
-def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+def parts(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential, each with the prefix of its parameters' names."""
     _require(not _has_hooks(module) and "forward" not in vars(module))
     if type(module).forward is not nn.Sequential.forward:
@@ -124,7 +124,7 @@ def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     for name, child in module._modules.items():
         if child is None:
             raise _UnknownError
-        yield from _parts(child, f"{prefix}{name}.")
+        yield from parts(child, f"{prefix}{name}.")
 
 
 def _has_hooks(layer: nn.Module) -> bool:
@@ -148,18 +148,18 @@ def _pool_early(steps: list[Step]) -> list[Step]:
 
 
 def _convolution(part: nn.Conv2d, take: Take) -> list[Step]:
-    _require(part.groups == 1 and _pair(part.dilation) == (1, 1) and part.padding_mode == "zeros")
+    _require(part.groups == 1 and pair(part.dilation) == (1, 1) and part.padding_mode == "zeros")
     _require(not is_misread(part))
-    kernel = _pair(part.kernel_size)
+    kernel = pair(part.kernel_size)
     if part.padding == "same":
         _require(all(size % 2 for size in kernel))
         padding = (kernel[0] // 2, kernel[1] // 2)
     else:
-        padding = (0, 0) if isinstance(part.padding, str) else _pair(part.padding)
+        padding = (0, 0) if isinstance(part.padding, str) else pair(part.padding)
     _require(padding[0] < kernel[0] and padding[1] < kernel[1])
     weight = take("weight")
     _require(weight.channels_last or weight.shape[1] == 1)
-    return [("convolution", (weight, _pair(part.stride), padding)), *_bias(part, take)]
+    return [("convolution", (weight, pair(part.stride), padding)), *_bias(part, take)]
 
 
 def _linear(part: nn.Linear, take: Take) -> list[Step]:
@@ -172,15 +172,15 @@ def _bias(part: nn.Conv2d | nn.Linear, take: Take) -> list[Step]:
 
 def _max_pool(part: nn.MaxPool2d, take: Take) -> list[Step]:
     _require(not part.ceil_mode and not part.return_indices)
-    windows = Windows(_pair(part.kernel_size), _pair(part.stride), _pair(part.padding), _pair(part.dilation))
+    windows = Windows(pair(part.kernel_size), pair(part.stride), pair(part.padding), pair(part.dilation))
     return [("max_pool", (windows,))]
 
 
 def _mean_pool(part: nn.AvgPool2d, take: Take) -> list[Step]:
-    padding = _pair(part.padding)
+    padding = pair(part.padding)
     _require(not part.ceil_mode and part.divisor_override is None)
     _require(part.count_include_pad or padding == (0, 0))
-    return [("mean_pool", (Windows(_pair(part.kernel_size), _pair(part.stride), padding),))]
+    return [("mean_pool", (Windows(pair(part.kernel_size), pair(part.stride), padding),))]
 
 
 def _global_mean(part: nn.AdaptiveAvgPool2d, take: Take) -> list[Step]:
@@ -206,7 +206,7 @@ def _identity(part: nn.Identity, take: Take) -> list[Step]:
     return []
 
 
-def _pair(value: Any) -> Pair:
+def pair(value: Any) -> Pair:
     """Height and width, given as one number or as a tuple of one or two."""
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     _require(len(values) in (1, 2))

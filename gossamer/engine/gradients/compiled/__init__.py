@@ -1,49 +1,281 @@
-"""Losses and gradients by compiled kernels (draft)."""
+"""Gradients of models that are chains of known layers, by kernels that numba compiles once for all chains.
+
+Narrow networks are what is simulated most and what library kernels are worst at. Here the samples of a batch are the
+lanes of a vector, so that a layer of six channels is as fast as one of sixty, and no time is lost between layers.
+`recognition` reads the chain, `program` translates it, `machine` runs it.
+"""
+
+import logging
+import platform
 import threading
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
+
+import llvmlite.binding
 import numpy as np
 import torch
-from torch import Tensor
+from filelock import FileLock
+from numba.core.errors import NumbaError
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gossamer.data import NodeData, Pipeline
 from gossamer.engine.gradients.compiled import machine
-from gossamer.engine.gradients.compiled.program import translate
+from gossamer.engine.gradients.compiled.compilation import cache_directory
+from gossamer.engine.gradients.compiled.program import Program, translate
 from gossamer.engine.gradients.compiled.vectors import LANES
+from gossamer.engine.gradients.recognition import ChainPlan, pair, parts
+from gossamer.engine.hardware import Workers
+from gossamer.engine.history import Scores
+from gossamer.engine.node_models import Layout, NodeModels
 
-_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+VERSION = 1
+"""Of what the kernels compute: it rises whenever results change by a bit."""
 
-class Compiled:
-    def __init__(self, steps, shape, dtype):
-        self.dtype = _NUMPY[dtype]
-        self.program = translate(steps, shape, LANES[np.dtype(self.dtype)])
+# Measured on LeNet, VGG-11 and perceptrons: torch is faster with weights, or activations, that do not fit in the cache.
+MOST_PARAMETERS = 1_000_000
+MOST_NUMBERS = 400_000
+# So many samples of small batches are arranged at once, and scored at once.
+SAMPLES = 128
+SCORED = 200
+# So that there is work for several workers also when there are few nodes.
+LEAST_GROUPS = 4
+
+log = logging.getLogger("gossamer")
+
+
+class Chain:
+    """The kernels applied to one chain, for samples of one shape. Each thread has a workspace of its own.
+
+    The same batch gives the same bits whichever thread computes it, and whichever models are computed with it.
+    """
+
+    def __init__(self, plan: ChainPlan, shape: Sequence[int]) -> None:
+        self.dtype = np.dtype(np.float32 if plan.dtype == torch.float32 else np.float64)
+        self.program: Program = translate(plan.steps, tuple(shape), LANES[self.dtype])
         self._own = threading.local()
 
-    def workspace(self, batch):
-        needed = self.program.workspace(batch)
+    def load(self, pipeline: Pipeline, inputs: Tensor, index: Tensor, draws: Tensor | None, batches: int) -> None:
+        """Fetch, augment and normalize the samples `index`: equally large batches of `inputs`, one after the other."""
+        program, none = self.program, np.zeros((0, 4), np.int64)
+        scale, shift = pipeline.normalization.factors(inputs, program.shape[0])
+        padding, flip, boxes = 0, False, none
+        moves = none.astype(np.float32)
+        augmentation = pipeline.augmentation
+        if augmentation is not None and draws is not None:
+            padding, flip = augmentation.padding, augmentation.flip
+            if padding or flip:
+                moves = draws.numpy()
+            if augmentation.erasing:
+                rectangles = augmentation.erasing.rectangles(draws[:, 3:], *program.shape[1:])
+                boxes = torch.stack(rectangles, 1).to(torch.int64).numpy()
+        samples = len(index) // batches
+        machine.arrange(
+            inputs.numpy().reshape(len(inputs), *program.shape), index.numpy(), moves, boxes, padding, flip,
+            scale.numpy().astype(self.dtype), shift.numpy().astype(self.dtype), program.margin,
+            self._workspace(batches, samples), program.pixels, samples,
+        )  # fmt: skip
+
+    def gradients(self, x: Tensor, grad: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Overwrite `grad` [G, d] with the gradients at `x` [G, d] on the loaded batches; returns the losses [G].
+
+        `targets` [G, B] are the classes. `weights` [G] scale the losses for the gradients.
+        """
+        losses, _ = self._run(x, grad, targets, weights, True)
+        return torch.from_numpy(losses)
+
+    def scores(self, x: Tensor, targets: Tensor) -> tuple[Any, Any]:
+        """The mean losses and the numbers of right predictions of the models `x` on the loaded batch, `targets` [B]."""
+        return self._run(x, x, targets[None], torch.zeros(len(x), dtype=torch.float64), False)
+
+    def _run(self, x: Tensor, grad: Tensor, targets: Tensor, weights: Tensor, train: bool) -> tuple[Any, Any]:
+        program, losses, right = self.program, np.empty(len(x)), np.empty(len(x), np.int64)
+        machine.compute(
+            program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), program.pixels,
+            np.ascontiguousarray(targets.numpy()), weights.numpy(), train, self._workspace(*targets.shape), losses, right,
+        )  # fmt: skip
+        if right.min() < 0:
+            raise IndexError(f"The model has {program.classes} outputs, but the targets name other classes.")
+        return losses, right
+
+    def _workspace(self, batches: int, samples: int) -> Any:
+        needed = self.program.workspace(batches, samples)
         space = getattr(self._own, "space", None)
         if space is None or len(space) < needed:
-            room = np.zeros(needed + 16, self.dtype)
-            skip = -room.ctypes.data % 64 // room.itemsize
-            space = self._own.space = room[skip : skip + needed]
+            room = np.zeros(needed + 64, self.dtype)
+            start = -room.ctypes.data % 64 // room.itemsize  # a vector does not cross the border of a cache line
+            space = self._own.space = room[start : start + needed]
         return space
 
-    def load(self, inputs, index, ws):
-        c = self.program.shape[0]
-        one, none = np.ones(c, self.dtype), np.zeros(c, self.dtype)
-        machine.arrange(inputs.numpy().reshape(len(inputs), *self.program.shape), index.numpy(), np.zeros((0, 3), np.float32), np.zeros((0, 4), np.int64), 0, False, one, none, self.program.margin, ws, self.program.pixels)
 
-    def gradients(self, x, grad, inputs, targets, weight=1.0):
-        ws = self.workspace(len(targets))
-        self.load(inputs, torch.arange(len(inputs)), ws)
-        p = self.program
-        loss, right = machine.run(p.images, p.rows, p.sizes, x.numpy(), grad.numpy(), targets.numpy(), weight / len(targets), True, ws)
-        if right < 0: raise IndexError("A target is not a class")
-        return loss / len(targets)
+class CompiledGradients:
+    """Computes nodes one by one, or a few at once if their batches are small."""
 
-    def scores(self, x, inputs, targets):
-        ws = self.workspace(len(targets))
-        self.load(inputs, torch.arange(len(inputs)), ws)
-        p = self.program
-        loss, right = machine.run(p.images, p.rows, p.sizes, x.numpy(), x.numpy(), targets.numpy(), 0.0, False, ws)
-        return loss / len(targets), right
-def cache_directory():
-    from gossamer.engine.gradients.compiled.cache import cache_directory as c
-    return c()
+    def __init__(self, chain: Chain, models: NodeModels, data: NodeData, batch_size: int, loss_weights: Tensor) -> None:
+        self.form = form_of(chain.dtype)
+        size = max(1, min(SAMPLES // batch_size, data.nodes // LEAST_GROUPS))
+        self.groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
+        self._chain, self._models, self._pipeline = chain, models, data.pipeline
+        self._loss_weights = loss_weights.double()
+        self._inputs, self._targets = data.dataset.train_inputs.contiguous(), data.dataset.train_targets
+
+    def compute(self, nodes: range, indices: Sequence[Tensor], draws: Sequence[Tensor | None]) -> Tensor:
+        """All nodes of a group; one by one where their batches differ in size."""
+        if len({len(index) for index in indices}) > 1:
+            each = zip(nodes, indices, draws, strict=True)
+            return torch.cat([self.compute(range(node, node + 1), [index], [draw]) for node, index, draw in each])
+        index, given = indices[0], draws[0]
+        if len(nodes) > 1:
+            index = torch.cat(list(indices))
+            given = None if given is None else torch.cat([d for d in draws if d is not None])
+        rows = slice(nodes.start, nodes.stop)
+        self._chain.load(self._pipeline, self._inputs, index, given, len(nodes))
+        return self._chain.gradients(
+            self._models.x[rows], self._models.grad[rows], self._targets[index].view(len(nodes), -1),
+            self._loss_weights[rows],
+        )  # fmt: skip
+
+    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
+        """All models on a block of samples at a time, the blocks shared by the workers."""
+        inputs, targets = samples[0].contiguous(), samples[1]
+        if len(targets) == 0:
+            return None
+        x = self._models.x
+        average = x.mean(0, keepdim=True)
+        starts = range(0, len(targets), SCORED)
+        loss, right = np.zeros((len(x) + 1, len(starts))), np.zeros((len(x) + 1, len(starts)), np.int64)
+
+        def one(k: int) -> None:
+            index = torch.arange(starts[k], min(starts[k] + SCORED, len(targets)))
+            self._chain.load(self._pipeline, inputs, index, None, 1)
+            for rows, models in ((slice(0, -1), x), (slice(-1, None), average)):
+                losses, right[rows, k] = self._chain.scores(models, targets[index])
+                loss[rows, k] = losses * len(index)
+
+        workers.run(one, len(starts))
+        return Scores((right.sum(1) / len(targets)).tolist(), (loss.sum(1) / len(targets)).tolist())
+
+
+def form_of(dtype: Any) -> str:
+    """Names what decides the bits: the kernels' version and the number of lanes."""
+    return f"compiled {VERSION}, {LANES[np.dtype(dtype)]} lanes"
+
+
+def is_worthwhile(program: Program, parameters: int) -> bool:
+    """Whether the kernels beat torch."""
+    return parameters <= MOST_PARAMETERS and program.numbers <= MOST_NUMBERS
+
+
+def compiled_gradients(
+    plan: ChainPlan,
+    models: NodeModels,
+    data: NodeData,
+    batch_size: int,
+    loss_weights: Tensor,
+    notify: Callable[[str], None],
+) -> CompiledGradients | None:
+    """The kernels for these models; None where torch is faster, or where the kernels do not compute the same.
+
+    `notify` is told if compiling them takes longer than a second.
+    """
+    inputs = data.dataset.train_inputs
+    chain = Chain(plan, inputs.shape[1:])
+    if not is_worthwhile(chain.program, models.layout.dim) or not _has_fused_products():
+        return None
+    waiting = threading.Timer(1.0, notify, ["compiling kernels, once on this machine"])
+    waiting.start()
+    try:
+        # Other processes wait for the first one to compile and then take its kernels.
+        with FileLock(cache_directory() / "compiling.lock"):
+            found = _disagreement(chain, models.modules[0], models.layout, data.pipeline, inputs)
+    except NumbaError as error:
+        found = f"they cannot be compiled here: {str(error).splitlines()[0]}"
+    finally:
+        waiting.cancel()
+    if found:
+        log.warning("The model runs through autograd, not through the compiled kernels: %s.", found)
+        return None
+    return CompiledGradients(chain, models, data, batch_size, loss_weights)
+
+
+@cache
+def _has_fused_products() -> bool:
+    """Whether the processor multiplies and adds in one instruction; x86 before 2013 does not."""
+    features = llvmlite.binding.get_host_cpu_features()
+    return platform.machine().lower() not in ("x86_64", "amd64") or bool(features.get("fma"))
+
+
+# The samples of the comparison are chosen from so many. Nine or more of them fill a block and begin another.
+CANDIDATES, COMPARED = 32, 11
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
+
+
+def _disagreement(chain: Chain, model: nn.Module, layout: Layout, pipeline: Pipeline, inputs: Tensor) -> str:
+    """What the kernels compute differently from torch in float64 on one batch; empty if nothing.
+
+    Weights and samples are drawn. Where a ReLU's input is almost 0, or two numbers under a maximum are almost equal,
+    rounding decides which way the gradient goes. So of many samples those are compared whose decisions are clearest.
+    """
+    draw = torch.Generator().manual_seed(0)
+    shape = (CANDIDATES, *inputs.shape[1:])
+    if inputs.dtype == torch.uint8:
+        drawn = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
+    else:
+        drawn = torch.randn(shape, dtype=inputs.dtype, generator=draw)
+    row = torch.cat([torch.randn(s.size, generator=draw) / (s.size // s.shape[0]) ** 0.5 for s in layout.slots])
+    row = row.to(layout.dtype)
+    with torch.no_grad():
+        clarity = _forward(model, layout, row.double(), pipeline.batch(drawn, torch.arange(CANDIDATES)).double())[1]
+    index = clarity.argsort(descending=True)[:COMPARED]
+    batch = pipeline.batch(drawn, index).double()
+    exact = row.double().requires_grad_()
+    output = _forward(model, layout, exact, batch)[0]
+    targets = torch.arange(COMPARED) % output.shape[1]
+    loss = functional.cross_entropy(output, targets)
+    (expected,) = torch.autograd.grad(loss, exact)
+
+    chain.load(pipeline, drawn, index, None, 1)
+    grad = torch.full_like(row, float("nan"))
+    losses = chain.gradients(row[None], grad[None], targets[None], torch.ones(1, dtype=torch.float64))
+    scored, right = chain.scores(row[None], targets)
+    tolerance = TOLERANCE[layout.dtype]
+    for slot in layout:
+        want, have = slot.view(expected), slot.view(grad).double()
+        if not (want - have).norm() <= tolerance * (want.norm() + 0.01 * expected.norm()):
+            return f"their gradient of {slot.name} differs from torch's by {float((want - have).norm()):.2g}"
+    known = int((output.argmax(1) == targets).sum())
+    if not abs(losses[0] - loss.item()) <= tolerance * (1 + loss.item()) or scored[0] != losses[0] or right[0] != known:
+        return f"their loss is {float(losses[0]):.6g}, torch's {loss.item():.6g}"
+    return ""
+
+
+def _forward(model: nn.Module, layout: Layout, row: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The outputs for a batch with the parameters `row`, and how clear each sample's closest decision was."""
+    own = {slot.name: slot.view(row) for slot in layout}
+    clarity = torch.full((len(x),), float("inf"), dtype=torch.float64)
+    for prefix, part in parts(model):
+        margin = None
+        if isinstance(part, nn.ReLU):
+            margin = x.detach().abs()
+        elif isinstance(part, nn.MaxPool2d):
+            margin = _gap(part, x.detach())
+        if margin is not None:
+            # Equal numbers are zeros behind a ReLU, which pass no gradient on.
+            margin = torch.where(margin > 0, margin, float("inf")).flatten(1).amin(1)
+            clarity = clarity.minimum(margin / x.detach().square().mean().sqrt())
+        parameters = {name: own[prefix + name] for name, _ in part.named_parameters()}
+        # A ReLU in place would write into what autograd keeps.
+        x = torch.relu(x) if isinstance(part, nn.ReLU) else torch.func.functional_call(part, parameters, (x,))
+    return x, clarity
+
+
+def _gap(pool: nn.MaxPool2d, x: Tensor) -> Tensor:
+    """How far the maximum of every window is above the second largest number."""
+    size, stride, padding, dilation = map(pair, (pool.kernel_size, pool.stride, pool.padding, pool.dilation))
+    if size == (1, 1):
+        return torch.ones(len(x), 1, dtype=x.dtype)
+    x = functional.pad(x, (padding[1], padding[1], padding[0], padding[0]), value=-1e30)
+    windows = functional.unfold(x, size, dilation, 0, stride).unflatten(1, (x.shape[1], -1))
+    largest = windows.topk(2, 2).values
+    return largest[:, :, 0] - largest[:, :, 1]

@@ -8,7 +8,7 @@ Convolutions read lines that are `pitch` apart, with zeros beside each line wher
 import math
 from typing import Any
 
-from gossamer.engine.gradients.compiled.cache import inner
+from gossamer.engine.gradients.compiled.compilation import inner
 from gossamer.engine.gradients.compiled.tiles import correlate as _correlate
 from gossamer.engine.gradients.compiled.tiles import outer as _outer
 from gossamer.engine.gradients.compiled.vectors import (

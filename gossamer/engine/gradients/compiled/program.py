@@ -82,15 +82,25 @@ class Program:
     sizes: tuple[int, ...]
     """As `machine.run` takes them."""
 
-    def workspace(self, batch: int) -> int:
-        """Numbers that a batch of so many samples needs to work with."""
-        blocks = -(-batch // self.lanes)
-        return self.shared + TOGETHER * self.block + blocks * (self.input_block + self.row_numbers * self.lanes)
+    def workspace(self, batches: int, samples: int) -> int:
+        """Numbers that so many batches of so many samples need."""
+        blocks = -(-samples // self.lanes)
+        return self.pixels + blocks * (batches * self.input_block + self.row_numbers * self.lanes)
+
+    @property
+    def classes(self) -> int:
+        """The number of outputs."""
+        return self.sizes[5]
 
     @property
     def pixels(self) -> int:
         """Where the blocks of the input begin."""
         return self.shared + TOGETHER * self.block
+
+    @property
+    def numbers(self) -> int:
+        """What is kept of a sample between its forward and its backward pass."""
+        return (self.block + self.input_block) // self.lanes + self.row_numbers
 
 
 @dataclass
@@ -107,6 +117,8 @@ class _Builder:
     """Where the last layer's output begins: in the block, or among the rows."""
     largest: int = 0
     margin: int = 0
+    image_count: int = 0
+    """Numbers in front of the flatten."""
 
     def of_all(self, vectors: int) -> int:
         self.shared += vectors * self.lanes
@@ -334,12 +346,12 @@ def translate(steps: Sequence[Step], shape: tuple[int, ...], lanes: int) -> Prog
                 operation[name] += sums
     input_block = full[0] * full[1] * (full[2] + 2 * builder.margin) * lanes
     sizes = (
-        builder.shared, builder.block, builder.image_count, input_block, builder.shared + TOGETHER * builder.block,
-        builder.at, builder.shape[0], TOGETHER, sums, builder.shared, image_dy, row_dy,
+        builder.shared, builder.block, builder.image_count, input_block, builder.at, builder.shape[0], TOGETHER, sums,
+        builder.shared, image_dy, row_dy,
     )  # fmt: skip
     return Program(
-        np.array(builder.images, OPERATION),
-        np.array(builder.rows, OPERATION),
+        np.array(builder.images, OPERATION).view(np.int64),
+        np.array(builder.rows, OPERATION).view(np.int64),
         full,
         builder.margin,
         lanes,

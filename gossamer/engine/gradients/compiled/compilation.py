@@ -12,7 +12,7 @@ from typing import Any
 
 import numba
 
-_OPTIONS = {"_nrt": False, "nogil": True, "boundscheck": False, "error_model": "numpy"}
+_OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 
 inner = numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Compile a function that is called from compiled ones only."""
