@@ -266,7 +266,7 @@ def schedule_of(
 def _limited(data: NodeData, batch_size: int, rounds: int) -> tuple[int, int]:
     """The rounds between evaluations, and the test samples of each before the last.
 
-    All evaluations together are at most a fifth of the run's forward passes, a training step counting as three of them:
+    All evaluations together are at most a fifth of the run's forward passes, training on a sample counting as three:
     first the evaluations before the last use fewer samples, down to `SMALLEST_PART`, then there are fewer of them. The
     start is always evaluated, and the last evaluation always uses the whole test and validation sets, even in a run so
     short that these two are more than a fifth.
