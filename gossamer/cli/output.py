@@ -63,6 +63,9 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
     if run.rows:
         shown = [f"{percent(run.rows[-1][key])} %" for key in _PERCENTAGES if key in run.rows[-1]]
         titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
+        if run.status != "done" and "test_samples" in run.rows[-1]:
+            # Maybe not the whole test set.
+            titles, shown = ["test samples", *titles], [str(run.rows[-1]["test_samples"]), *shown]
         _print_figures(["round", *titles, "consensus distance"], _figures(run.rows[-1], shown))
     print(f"run: {run.directory}")
 

@@ -79,13 +79,14 @@ def evaluation_lines(experiment: Experiment) -> Callable[[Row], None]:
     def tell(row: Row) -> None:
         nonlocal first
         unit, total = ("round", experiment.rounds) if experiment.rounds else ("epoch", experiment.epochs)
-        at = row[unit] / total
+        at = experiment.progress(row)
         first = at if first is None else first
         spent = time.monotonic() - began
         if spent < GRACE_PERIOD:
             return
         figures = (
-            f"accuracy {percent(row['accuracy'])} % (worst node {percent(row['accuracy_min'])} %), "
+            f"accuracy {percent(row['accuracy'])} % (worst node {percent(row['accuracy_min'])} %) "
+            f"on {row['test_samples']} test samples, "
             f"train loss {NONE if row['train_loss'] is None else format(row['train_loss'], '.3g')}"
         )
         left = f"; about {duration(spent * (1 - at) / (at - first))} left" if first < at < 1 else ""

@@ -176,6 +176,20 @@ class NodeData:
         """The common test set: inputs and targets."""
         return self.dataset.test_inputs, self.dataset.test_targets
 
+    def test_part(self, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+        """A random part of the test set, the same for the same seed; a larger part holds the smaller ones.
+
+        >>> from gossamer import data
+        >>> nodes = data.load("digits").split(data.partition.iid(nodes=4))
+        >>> len(nodes.test_part(100, seed=0)[1])
+        100
+        """
+        inputs, targets = self.test
+        if samples >= len(targets):
+            return inputs, targets
+        chosen = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))[:samples]
+        return inputs[chosen], targets[chosen]
+
     def loss_weights(self, node_weight: str) -> Tensor:
         """The factor on each node's loss: 1 for "equal", N n_i / sum(n) for "size"; their mean is 1."""
         sizes = torch.tensor(self.sizes, dtype=torch.float64)

@@ -91,6 +91,7 @@ def row_of(
     rounds_per_epoch: int,
     lr: float,
     test: Scores | None,
+    test_samples: int,
     validation_accuracy: list[float] | None,
     train_loss: float | None,
     consensus_distance: float,
@@ -102,7 +103,8 @@ def row_of(
 ) -> Row:
     """The row of an evaluation after `round` rounds, the same for simulated and for real nodes.
 
-    `test` scores every node's model and, last, the averaged one; without a test set its figures are None.
+    `test` scores every node's model and, last, the averaged one, on `test_samples` samples; without a test set its
+    figures are None.
     `validation_accuracy` is that of every node's model; where it was not measured, there is no such figure.
     """
     accuracy, loss = (test.accuracy, test.loss) if test else (None, None)
@@ -110,6 +112,7 @@ def row_of(
         "round": round,
         "epoch": round / rounds_per_epoch,
         "lr": lr,
+        "test_samples": test_samples,
         **_spread("accuracy", accuracy and accuracy[:-1]),
         **_spread("loss", loss and loss[:-1]),
         "node_accuracy": accuracy and accuracy[:-1],

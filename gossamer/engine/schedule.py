@@ -15,6 +15,11 @@ from gossamer.data import NodeData
 from gossamer.errors import InputError, unknown
 
 EVALUATIONS = 10
+"""By default a run is evaluated at most so often, not counting the start."""
+SMALLEST_PART = 500
+"""Test samples of an evaluation before the last, at least; fewer would say little."""
+FORWARD_PASSES = 3
+"""What training on a sample costs: a forward pass, and a backward pass of twice its work."""
 
 
 class StepSize(ABC):
@@ -205,6 +210,8 @@ class Schedule:
     rounds_per_epoch: int
     rounds: int
     rounds_between_evaluations: int
+    test_samples: int
+    """How many test samples an evaluation before the last uses: `NodeData.test_part`. The last one uses all."""
     step_size: Callable[[int], float]
 
     def is_evaluated(self, round: int) -> bool:
@@ -224,7 +231,8 @@ def schedule_of(
 ) -> Schedule:
     """The schedule of a run of `epochs` or `rounds`.
 
-    It is evaluated every so many epochs, or so many times in all; by default at most ten times.
+    It is evaluated every so many epochs, or so many times in all, on the whole test set. By default evaluations are
+    limited, see `_limited`.
 
     >>> from gossamer import data
     >>> digits = data.load("digits").split(data.partition.iid(nodes=4))
@@ -245,13 +253,33 @@ def schedule_of(
         raise InputError(f"A run needs at least one round, but it has {total}.")
     if evaluate_every is not None and evaluations is not None:
         raise InputError("Say how often the run is evaluated: give either evaluate_every or evaluations.")
+    samples = len(data.test[1])
     if evaluate_every is not None:
         between = rounds_in(evaluate_every, per_epoch, "evaluate_every")
     elif evaluations is not None:
         between = max(1, round(total / whole_number(evaluations, "the number of evaluations", least=1)))
     else:
-        between = -(-total // EVALUATIONS)
-    return Schedule(per_epoch, total, between, step_size_of(lr, per_epoch, total))
+        between, samples = _limited(data, batch_size, total)
+    return Schedule(per_epoch, total, between, samples, step_size_of(lr, per_epoch, total))
+
+
+def _limited(data: NodeData, batch_size: int, rounds: int) -> tuple[int, int]:
+    """The rounds between evaluations, and the test samples of each before the last.
+
+    All evaluations together are at most a fifth of the run's forward passes, training on a sample counting as three:
+    first the evaluations before the last use fewer samples, down to `SMALLEST_PART`, then there are fewer of them. The
+    start is always evaluated, and the last evaluation always uses the whole test and validation sets, even in a run so
+    short that these two are more than a fifth.
+    """
+    models, tests, validations = data.nodes + 1, len(data.test[1]), len(data.partition.validation)
+    # Batches may be smaller than `batch_size`: the last one of an epoch, and those of a node that holds less.
+    per_round = min(sum(data.sizes) // data.rounds_per_epoch(batch_size), sum(min(batch_size, n) for n in data.sizes))
+    # A fifth of everything is a quarter of the rest.
+    left = FORWARD_PASSES * per_round * rounds // 4 // models - tests - validations
+    between = -(-rounds // EVALUATIONS)
+    samples = min(tests, max(SMALLEST_PART, left // -(-rounds // between)))
+    affordable = max(1, left // samples) if samples else EVALUATIONS
+    return max(between, -(-rounds // affordable)), samples
 
 
 def rounds_in(epochs: float, rounds_per_epoch: int, name: str) -> int:

@@ -102,8 +102,10 @@ def simulate(
     workers
         Threads that share the nodes; one per core by default. The result does not depend on their number.
     evaluate_every, evaluations
-        Epochs between evaluations, or their number (give one of the two); by default there are at most ten. The start
-        and the end are always evaluated, and the start is not counted.
+        Epochs between evaluations, or their number (give one of the two); each uses the whole test set. By default
+        there are at most ten, and fewer if they would be more than a fifth of the run's forward passes; those before
+        the last use a random part of the test set if need be, and each row has its `test_samples`. The start and the
+        end are always evaluated, and the start is not counted.
     checkpoint, checkpoint_every
         A directory for the checkpoints of this run and the epochs between them (None: one a minute). A run that finds
         its own checkpoint there continues from it, to the same bits as if it had never stopped; a checkpoint of another
@@ -117,7 +119,7 @@ def simulate(
     >>> nodes = data.load("digits").split(data.partition.k_class(nodes=4, k=5, seed=0))
     >>> run = simulate(models.SmallCNN, nodes, MomentumTracking(), topology.ring(4), lr=0.05, batch_size=32, rounds=2)
     >>> run.history["round"]
-    [0, 1, 2]
+    [0, 2]
     """
     if not isinstance(data, NodeData):
         raise InputError(
@@ -176,11 +178,13 @@ def _train(
     callbacks: Sequence[Callable[[Row], None]],
     progress: bool | None,
 ) -> History:
-    total = schedule.rounds
+    total, data = schedule.rounds, simulation.data
+    part = data.test_part(schedule.test_samples, simulation.settings.seed)
     history = store.load(simulation, total) if store else History()
 
     def evaluate() -> None:
-        row = simulation.measure(validate=simulation.round == total)
+        last = simulation.round == total
+        row = simulation.measure(data.test if last else part, validate=last)
         history.put(row)
         for callback in callbacks:
             callback(row)
@@ -220,8 +224,10 @@ def _kept_in_errors(history: History) -> Iterator[None]:
 
 def _is_final(row: Row, simulation: Simulation) -> bool:
     """Whether a row is of the present round and holds all that is measured at the end of a run."""
-    has_validation_set = len(simulation.data.validation[1]) > 0
-    return bool(row["round"] == simulation.round) and ("validation_accuracy" in row or not has_validation_set)
+    tests, has_validation_set = len(simulation.data.test[1]), len(simulation.data.validation[1]) > 0
+    # Checkpoints of older versions do not say how many test samples there were: all.
+    complete = row.get("test_samples", tests) == tests and ("validation_accuracy" in row or not has_validation_set)
+    return bool(row["round"] == simulation.round and complete)
 
 
 def _progress(row: Row) -> str:

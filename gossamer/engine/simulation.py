@@ -98,14 +98,15 @@ class Simulation:
         self._norms_are_known = measured or self.settings.clip is not None
         self._meter.add(self._losses, samples, time.perf_counter() - began)
 
-    def measure(self, validate: bool = False) -> Row:
-        """Evaluate every node's model and the averaged one on the common test set.
+    def measure(self, samples: tuple[Tensor, Tensor] | None = None, validate: bool = False) -> Row:
+        """Evaluate every node's model and the averaged one on test samples, by default the whole common test set.
 
         `validate` adds the validation set, on which step sizes are chosen.
         """
         dim, width = self.models.layout.dim, self.models.x.element_size()
         lr = self.settings.step_size(max(0, self.round - 1))
-        test = self.gradients.scores(self.data.test, self._workers)
+        samples = samples or self.data.test
+        test = self.gradients.scores(samples, self._workers)
         self._refuse_diverged_models(test, lr)
         validation = self.gradients.scores(self.data.validation, self._workers) if validate else None
         row = row_of(
@@ -113,6 +114,7 @@ class Simulation:
             rounds_per_epoch=self.batches.rounds_per_epoch,
             lr=lr,
             test=test,
+            test_samples=len(samples[1]),
             validation_accuracy=validation.accuracy[:-1] if validation else None,
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),

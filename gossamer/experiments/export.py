@@ -10,7 +10,9 @@ from gossamer._common.metrics import Row
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun, find_runs
 
-_FIGURES = ("accuracy", "validation_accuracy", "averaged_accuracy", "loss", "consensus_distance", "bytes_sent")
+_FIGURES = (
+    "accuracy", "validation_accuracy", "averaged_accuracy", "loss", "test_samples", "consensus_distance", "bytes_sent",
+)  # fmt: skip
 
 
 def run_rows(places: Sequence[Path | str]) -> list[Row]:

@@ -29,7 +29,7 @@ from gossamer.engine.gradients.autograd import evaluate
 from gossamer.engine.hardware import NodeGenerators, Workers, device_of
 from gossamer.engine.history import Meter, Scores, bytes_per_node, row_of
 from gossamer.engine.node_models import draws_in_forward, make_model
-from gossamer.engine.schedule import schedule_of
+from gossamer.engine.schedule import EVALUATIONS, schedule_of
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
@@ -151,6 +151,7 @@ class NodeTraining:
             node=os.environ.get("GOSSAMER_NODE"),
         )
         self.node = self.optimizer.node
+        self._test_part = nodes.test_part(self.schedule.test_samples, experiment.seed)
         self._weight = float(nodes.loss_weights(experiment.node_weight)[self.node])
         self.batches = NodeBatches(nodes.partition.indices, experiment.batch_size, experiment.seed)
         self._inputs = nodes.dataset.train_inputs.to(device)
@@ -162,7 +163,7 @@ class NodeTraining:
 
     def run(self, directory: Path, callbacks: Sequence[Callable[[Row], None]]) -> None:
         """All rounds that are left, with an evaluation, told to the callbacks, and a checkpoint now and then."""
-        every = self.schedule.rounds_between_evaluations
+        every = min(self.schedule.rounds_between_evaluations, -(-self.schedule.rounds // EVALUATIONS))
 
         def evaluate(round: int) -> None:
             row = self.measure(round)
@@ -203,7 +204,8 @@ class NodeTraining:
     def measure(self, round: int) -> Row:
         """The figures of the moment, the same on every node. All nodes call it."""
         n, last = self.nodes.nodes, round == self.schedule.rounds
-        own = self._score(self.nodes.test) + self._score_average()
+        test = self.nodes.test if last else self._test_part
+        own = self._score(test) + self._score_average(test)
         validation = self._score(self.nodes.validation) if last else (0.0, 0.0)
         figures = self.gather(
             *own,
@@ -230,12 +232,13 @@ class NodeTraining:
         self._meter.forget_losses()
         dim = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         width = next(self.model.parameters()).element_size()
-        tested, validated = len(self.nodes.test[1]) > 0, last and len(self.nodes.validation[1]) > 0
+        tested, validated = len(test[1]) > 0, last and len(self.nodes.validation[1]) > 0
         return row_of(
             round=round,
             rounds_per_epoch=self.schedule.rounds_per_epoch,
             lr=step_size(max(0, round - 1)),
             test=Scores([*accuracy, sum(right)], [*loss, sum(averaged_loss)]) if tested else None,
+            test_samples=len(test[1]),
             validation_accuracy=valid if validated else None,
             train_loss=sum(trains) / n if round else None,
             consensus_distance=sum(distances) / n,
@@ -291,9 +294,9 @@ class NodeTraining:
             scores = evaluate([self.model], samples, self.nodes.pipeline, workers, self.device)
         return (scores.accuracy[0], scores.loss[0]) if scores else (0.0, 0.0)
 
-    def _score_average(self) -> tuple[float, float]:
-        """This node's share of the averaged model's accuracy and loss: every node looks at a part of the test set."""
-        inputs, targets = self.nodes.test
+    def _score_average(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
+        """This node's share of the averaged model's accuracy and loss: every node scores some of the samples."""
+        inputs, targets = samples
         mine = slice(self.node, None, self.nodes.nodes)
         share = len(targets[mine]) / max(1, len(targets))
         with optim.averaged(self.model):

@@ -73,6 +73,8 @@ class MetricsRow(TypedDict):
     round: int
     epoch: float
     lr: NotRequired[float | None]
+    test_samples: NotRequired[int]
+    """Those of the accuracies and losses below; older runs do not have it: they used the whole test set."""
     accuracy: float
     accuracy_min: NotRequired[float | None]
     accuracy_max: NotRequired[float | None]

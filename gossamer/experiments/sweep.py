@@ -208,12 +208,9 @@ class _Watch:
         self._on_progress(1 - remaining / self._total if self._total else 1.0, text)
 
     def _part(self, experiment: Experiment) -> float:
-        """The fraction of an unfinished run that has been made, by its evaluations."""
-        try:
-            lines = (self._directory / experiment.id / "metrics.jsonl").read_bytes().count(b"\n")
-        except OSError:
-            return 0.0
-        return min(max(lines - 1, 0) / experiment.evaluations, 0.99)
+        """The fraction of an unfinished run that has been made, by its last evaluation."""
+        rows = StoredRun(self._directory / experiment.id).rows
+        return min(experiment.progress(rows[-1]), 0.99) if rows else 0.0
 
 
 def _outcome(directory: Path, experiments: Sequence[Experiment], skipped: int, seconds: float) -> SweepOutcome:

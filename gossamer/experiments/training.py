@@ -153,7 +153,7 @@ class Length(TypedDict):
     lr: StepSize
     epochs: float | None
     rounds: int | None
-    evaluations: int
+    evaluations: int | None
 
 
 def length_of(experiment: Experiment) -> Length:
@@ -162,7 +162,7 @@ def length_of(experiment: Experiment) -> Length:
         "lr": schedule.get(experiment.schedule, experiment.lr, experiment.warm_up),
         "epochs": None if experiment.rounds else experiment.epochs,
         "rounds": experiment.rounds or None,
-        "evaluations": experiment.evaluations,
+        "evaluations": experiment.evaluations or None,
     }
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from gossamer.report.comparison import ComparisonPanel
+from gossamer.report.comparison import ComparisonPanel, part_note
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ def _over(
         ]
         if points:
             series.append(_series(entry.method, points, log_y, top=scale if column == "accuracy" else math.inf))
+    if column in ("accuracy", "node_spread"):
+        caption = f"{caption} {part_note(run.rows for entry in panel.entries for run in entry.cell.runs)}".rstrip()
     if any(s.low for s in series):
         caption += " The band is ± one standard deviation over the seeds."
     return LineChart(key, title, caption, x_title, y_title, tuple(series), log_y=log_y)

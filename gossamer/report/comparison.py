@@ -101,8 +101,8 @@ class MethodResult:
 
     @cached_property
     def node_accuracy(self) -> list[float]:
-        """The final accuracy of every node, averaged over the seeds."""
-        return node_accuracy([run.rows for run in self.runs])
+        """The final accuracy of every node, averaged over the seeds; empty if no run is done."""
+        return node_accuracy([run.rows for run in self.cell.runs])
 
     @property
     def step_sizes(self) -> list[tuple[float, float]]:
@@ -117,11 +117,11 @@ class MethodResult:
     @property
     def worst_node(self) -> float:
         """The lowest final accuracy of any node with any seed; nan where it was not measured."""
-        return min((run.rows[-1].get("accuracy_min", math.nan) for run in self.runs), default=math.nan)
+        return min((run.rows[-1].get("accuracy_min", math.nan) for run in self.cell.runs), default=math.nan)
 
     def last(self, column: str) -> float:
-        """A metric at the end, averaged over the seeds; nan where it was not measured."""
-        return at_the_end([run.rows for run in self.runs], column)
+        """A metric at the end, averaged over the seeds; nan where it was not measured or no run is done."""
+        return at_the_end([run.rows for run in self.cell.runs], column)
 
     @property
     def _source(self) -> Candidate:
@@ -332,6 +332,14 @@ def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
     """The final accuracy of every node, averaged over the runs."""
     last = [rows[-1]["node_accuracy"] for rows in runs if rows and rows[-1].get("node_accuracy")]
     return [float(v) for v in np.mean(last, axis=0)] if last else []
+
+
+def part_note(runs: Iterable[Sequence[Row]]) -> str:
+    """A sentence if finished runs were evaluated on a part of the test set before their end, else nothing."""
+    sizes = {row["test_samples"] for rows in runs for row in rows if "test_samples" in row}
+    if len(sizes) < 2:
+        return ""
+    return f"Before the end on a random part of the test set ({min(sizes):,} of {max(sizes):,} samples)."
 
 
 def _places(rows: Sequence[Row], finished: bool) -> FloatArray:

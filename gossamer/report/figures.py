@@ -11,7 +11,7 @@ from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
 from gossamer.report.charts import LineChart, line_charts
-from gossamer.report.comparison import Comparison, ComparisonPanel, collect
+from gossamer.report.comparison import Comparison, ComparisonPanel, collect, part_note
 from gossamer.report.style import VERMILION, Look, class_colours, matplotlib_line, matplotlib_marker
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def draw_run(rows: Sequence[Row], path: Path, title: str = "") -> None:
     axes.fill_between(epochs, lowest, highest, color=VERMILION, alpha=0.2, lw=0, label="worst to best node")
     axes.plot(epochs, mean, color=VERMILION, label="mean over nodes")
     axes.plot(epochs, averaged, "k--", lw=1, label="averaged model")
-    axes.set(xlabel="epoch", ylabel="test accuracy (%)", title=title)
+    axes.set(xlabel="\n".join(filter(None, ["epoch", part_note([rows])])), ylabel="test accuracy (%)", title=title)
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     save(figure, path)

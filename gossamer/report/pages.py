@@ -176,7 +176,8 @@ def _all_runs(comparison: Comparison) -> Table:
     rows = []
     for run in comparison.runs:
         values = run.experiment.settings
-        last = percent(run.rows[-1]["accuracy"]) if run.rows else NONE
+        row = run.rows[-1] if run.rows else {}
+        last = [percent(row["accuracy"]) if row else NONE, word(row.get("test_samples"))]
         told = [word(values[key]) for key in [*varied, "lr", "seed"]]
-        rows.append([run.directory.name, run.label, *told, run.status, last])
-    return Table(["run", "method", *varied, "step size", "seed", "status", "accuracy (%)"], rows)
+        rows.append([run.directory.name, run.label, *told, run.status, *last])
+    return Table(["run", "method", *varied, "step size", "seed", "status", "accuracy (%)", "test samples"], rows)

@@ -307,7 +307,8 @@ def test_without_a_terminal_every_evaluation_of_a_run_gets_a_line(gossamer, tmp_
     _, err = gossamer("run", *TINY, "--out", tmp_path / "run")
     lines = err.splitlines()
     assert [line.partition(":")[0] for line in lines] == [f"round {r} of 4" for r in (0, 2, 4)]
-    assert re.search(r"accuracy [\d.]+ % \(worst node [\d.]+ %\), train loss [\d.]+; about [\d.]+ s left$", lines[1])
+    figures = r"accuracy [\d.]+ % \(worst node [\d.]+ %\) on 355 test samples, train loss [\d.]+; about [\d.]+ s left$"
+    assert re.search(figures, lines[1])
     assert "left" not in lines[0] + lines[-1]
 
 

@@ -67,6 +67,9 @@ def test_run(gossamer, tmp_path):
     assert (tmp_path / "curve.pdf").read_bytes()[:4] == b"%PDF"
     out, _ = gossamer("show", "run", tmp_path / "run", "--json")
     assert [row["round"] for row in json.loads(out)["rows"]] == [0, 2, 4]
+    assert "test samples" not in gossamer("show", "run", tmp_path / "run")[0]
+    (tmp_path / "run" / "done.json").unlink()
+    assert "test samples" in gossamer("show", "run", tmp_path / "run")[0]
 
 
 @pytest.mark.parametrize(

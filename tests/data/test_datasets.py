@@ -126,3 +126,14 @@ def test_from_tensors_refuses_what_cannot_be_trained_on(arguments: dict[str, obj
 def test_a_dataset_wants_int64_targets() -> None:
     with pytest.raises(GossamerError, match="training targets must be int64"):
         Dataset("d", X, Y.int(), X, Y, ("0", "1"))
+
+
+def test_a_part_of_the_test_set_depends_on_the_seed_and_lies_in_larger_ones():
+    inputs, targets = torch.arange(100.0)[:, None], torch.arange(100) % 2
+    nodes = Dataset.from_tensors(inputs, targets, test=(inputs, targets)).split(partition.iid(nodes=2))
+    small, large, other = (nodes.test_part(*choice)[0][:, 0].tolist() for choice in ((10, 3), (30, 3), (10, 4)))
+    assert len(set(small)) == 10
+    assert set(small) < set(large)
+    assert set(small) != set(other)
+    assert nodes.test_part(10, 3)[1].tolist() == [x % 2 for x in small]
+    assert all(nodes.test_part(100, 3)[k] is nodes.test[k] for k in range(2))

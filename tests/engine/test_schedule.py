@@ -1,10 +1,25 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gossamer.engine.schedule import Constant, Cosine, StepDecay, StepSize, WarmUp, schedule_of, step_size_of
+from gossamer import models
+from gossamer.data import Dataset, NodeBatches, NodeData, partition
+from gossamer.engine.node_models import make_model
+from gossamer.engine.schedule import (
+    Constant,
+    Cosine,
+    Schedule,
+    StepDecay,
+    StepSize,
+    WarmUp,
+    schedule_of,
+    step_size_of,
+)
 from gossamer.errors import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import length_of
@@ -80,18 +95,114 @@ def test_rounds_per_epoch_are_those_of_the_mean_node():
     assert nodes.rounds_per_epoch(16) == -(-sum(nodes.sizes) // (4 * 16))
 
 
-@pytest.mark.parametrize("rounds", [1, 9, 10, 15, 19, 29, 104])
-def test_by_default_there_are_at_most_ten_evaluations(rounds):
-    schedule = schedule_of(digit_nodes(), 16, 0.1, rounds=rounds)
-    evaluated = [r for r in range(1, rounds + 1) if schedule.is_evaluated(r)]
-    assert min(rounds, 5) <= len(evaluated) <= 10
-    assert evaluated[-1] == rounds
+def split(samples: int, tests: int, nodes: int, recipe=partition.iid, holdout=0.1) -> NodeData:
+    """Samples of one number each, half of them of either class."""
+    targets = torch.arange(samples) % 2
+    test = (torch.zeros(tests, 1), torch.arange(tests) % 2) if tests else None
+    return Dataset.from_tensors(torch.zeros(samples, 1), targets, test=test, classes=2).split(recipe(nodes), holdout)
+
+
+def evaluated(schedule: Schedule) -> list[int]:
+    return [r for r in range(schedule.rounds + 1) if schedule.is_evaluated(r)]
+
+
+def evaluation_passes(schedule: Schedule, nodes: NodeData) -> int:
+    """The samples that go through a model in all evaluations."""
+    last = len(nodes.test[1]) + len(nodes.validation[1])
+    return (nodes.nodes + 1) * ((len(evaluated(schedule)) - 1) * schedule.test_samples + last)
+
+
+@given(
+    st.integers(60, 2000), st.integers(0, 3000), st.integers(1, 5), st.integers(1, 60), st.integers(1, 400),
+    st.sampled_from([partition.iid, partial(partition.dirichlet, alpha=0.2, min_size=2)]), st.sampled_from([0.0, 0.1]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_by_default_a_fifth_of_the_forward_passes_are_evaluations(samples, tests, nodes, batch, rounds, recipe, held):
+    data = split(samples, tests, nodes, recipe=recipe, holdout=held)
+    schedule = schedule_of(data, batch, 0.1, rounds=rounds)
+    batches = NodeBatches(data.partition.indices, batch)
+    trained = sum(len(batches.next(node)) for _ in range(rounds) for node in range(nodes))
+    spent = evaluation_passes(schedule, data)
+    smallest = evaluated(schedule) == [0, rounds] and schedule.test_samples == min(tests, 500)
+    assert spent <= (3 * trained + spent) / 5 or smallest
+    assert min(tests, 500) <= schedule.test_samples <= tests
+    assert len(evaluated(schedule)) <= 11
+    assert {0, rounds} <= set(evaluated(schedule))
+
+
+def test_evaluations_use_fewer_samples_before_they_become_rare():
+    nodes = split(60_000, 10_000, 8)
+
+    def chosen(rounds):
+        schedule = schedule_of(nodes, 100, 0.1, rounds=rounds)
+        return len(evaluated(schedule)), schedule.test_samples
+
+    assert chosen(20) == (2, 500)  # the whole test set at the end is more than a fifth already
+    assert chosen(280) == (6, 500)
+    assert chosen(1360) == (11, 7398)
+    assert chosen(2000) == (11, 10_000)
+
+
+def test_what_is_asked_for_is_not_limited():
+    nodes = split(600, 10_000, 2)
+    for asked in ({"evaluations": 20}, {"evaluate_every": 1 / nodes.rounds_per_epoch(10)}):
+        schedule = schedule_of(nodes, 10, 0.1, rounds=20, **asked)
+        assert evaluated(schedule) == list(range(21))
+        assert schedule.test_samples == 10_000
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Let a run of 40 rounds use 23 of the 60 test samples before its end."""
+    monkeypatch.setattr("gossamer.engine.schedule.SMALLEST_PART", 20)
+
+
+def test_rows_have_their_number_of_test_samples_and_the_last_one_has_all(small_parts):
+    run = run_digits(rounds=40)
+    assert run.history["round"] == list(range(0, 41, 4))
+    assert run.history["test_samples"] == [23] * 10 + [60]
+    start, asked = run.history.rows[0], run_digits(rounds=1, evaluations=1)
+    part = digit_nodes().test_part(23, seed=0)
+    with torch.no_grad():
+        model = make_model(models.SmallCNN, digit_nodes(), seed=0).eval()
+        output = model(digit_nodes().pipeline.batch(part[0], torch.arange(23)))
+    assert start["accuracy"] == pytest.approx(float((output.argmax(1) == part[1]).double().mean()))
+    assert asked.history["test_samples"] == [60, 60]
+
+
+def test_a_run_that_was_stopped_uses_the_same_part(small_parts, tmp_path):
+    def figures(run):
+        return [{k: v for k, v in row.items() if k not in ("seconds", "samples_per_second")} for row in run.history]
+
+    def stop(row):
+        if row["round"] == 16:
+            raise InterruptedError
+
+    whole = run_digits(rounds=40)
+    with pytest.raises(InterruptedError):
+        run_digits(rounds=40, callbacks=[stop], checkpoint=tmp_path, checkpoint_every=1e-9)
+    assert figures(run_digits(rounds=40, checkpoint=tmp_path)) == figures(whole)
+
+
+def test_a_row_on_a_part_of_the_test_set_is_not_taken_for_the_last_one(small_parts, tmp_path):
+    nodes = digit_nodes().dataset.split(partition.iid(nodes=4), holdout=0)
+
+    def stop(row):
+        if row["round"] == 16:
+            raise InterruptedError
+
+    options = {"data": nodes, "checkpoint": tmp_path}
+    with pytest.raises(InterruptedError):
+        run_digits(rounds=40, callbacks=[stop], checkpoint_every=4 / nodes.rounds_per_epoch(16), **options)
+    shorter = run_digits(rounds=12, **options)
+    assert shorter.history["round"] == [0, 4, 8, 12]
+    assert shorter.history["test_samples"][-2:] == [shorter.history.rows[0]["test_samples"], 60]
 
 
 @pytest.mark.parametrize(
     ("changes", "rounds", "evaluated"),
     [
-        ({"rounds": 3}, 3, [0, 1, 2, 3]),
+        ({"rounds": 3}, 3, [0, 3]),
         ({"rounds": 36, "evaluations": 4}, 36, [0, 9, 18, 27, 36]),
         ({"rounds": 0, "epochs": 1.5, "evaluations": 2}, 18, [0, 9, 18]),
     ],

@@ -219,7 +219,7 @@ def test_a_finished_run_hands_out_models_of_its_own(tmp_path):
         for p in run.models[1].parameters():
             p.zero_()
     assert torch.equal(run.simulation.models.x, before)
-    assert repr(run) == f"Run(accuracy={run.accuracy:.4f}, nodes=4, history=History(3 evaluations, rounds 0 to 2))"
+    assert repr(run) == f"Run(accuracy={run.accuracy:.4f}, nodes=4, history=History(2 evaluations, rounds 0 to 2))"
 
 
 class Two(nn.Linear):

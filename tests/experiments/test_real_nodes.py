@@ -1,5 +1,6 @@
 """The same experiment on real processes: the simulator's figures, and the same bits after kill -9."""
 
+import dataclasses
 import gc
 import math
 import os
@@ -163,6 +164,19 @@ def here(monkeypatch) -> real_nodes.NodeTraining:
     experiment = Experiment(nodes=1, partition="iid", topology="complete", rounds=2, batch_size=32)
     monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine: rows[0].copy_(mine))
     return real_nodes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
+
+
+def test_a_node_is_evaluated_on_the_part_of_the_simulator(here, monkeypatch, tmp_path):
+    monkeypatch.setattr("gossamer.engine.schedule.SMALLEST_PART", 50)
+    experiment = dataclasses.replace(here.experiment, rounds=40)
+    node = real_nodes.NodeTraining(experiment, here.nodes, here.graph, torch.device("cpu"))
+    first, *_, last = train(experiment, tmp_path).rows
+    assert (first["test_samples"], last["test_samples"]) == (node.schedule.test_samples, 355)
+    assert 50 <= first["test_samples"] < 355
+    ours = node.measure(0)
+    for key in ("test_samples", "accuracy", "averaged_accuracy"):
+        assert ours[key] == pytest.approx(first[key]), key
+    assert node.measure(40)["test_samples"] == 355
 
 
 def test_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here):

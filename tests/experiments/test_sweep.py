@@ -396,17 +396,20 @@ def test_only_a_disk_that_takes_nothing_more_stops_the_sweep(tmp_path, monkeypat
 
 
 def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):
-    experiments = grid(seed=[0, 1], rounds=8, evaluations=4)
+    def row(r):
+        return json.dumps({"round": r, "epoch": r / 2, "accuracy": 0.5}) + "\n"
+
+    experiments = grid(seed=[0, 1], rounds=8)
     told = []
     run_sweep(experiments[:1], tmp_path, on_progress=lambda *words: told.append(words))
     begun = tmp_path / experiments[1].id
     begun.mkdir()
-    (begun / "metrics.jsonl").write_text("".join(json.dumps({"round": r}) + "\n" for r in (0, 2, 4)))
+    (begun / "metrics.jsonl").write_text("".join(row(r) for r in (0, 2, 4)))
     with claim(tmp_path, experiments[1].id):
         watch = _Watch(tmp_path, experiments[1:], 1, lambda *words: told.append(words))
         watch.look()
         assert told[-1] == (0.75, "1 of 2 runs")
         with (begun / "metrics.jsonl").open("a") as file:
-            file.write('{"round": 6}\n')
+            file.write(row(6))
         watch.look()
         assert told[-1] == (0.875, "1 of 2 runs, 0 s left")

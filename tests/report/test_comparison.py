@@ -1,14 +1,17 @@
 """From stored runs to what a report shows."""
 
+import json
 import math
 from statistics import fmean, stdev
 
 import pytest
 
 from gossamer import GossamerError
+from gossamer._common.formatting import NONE
 from gossamer.experiments.store import StoredRun
 from gossamer.report.charts import line_charts
-from gossamer.report.comparison import MOST_POINTS, average, collect, natural, node_accuracy
+from gossamer.report.comparison import MOST_POINTS, average, collect, natural, node_accuracy, part_note
+from gossamer.report.tables import ranking
 from tests.report.stored_runs import copied, marked, unfinished
 
 
@@ -235,3 +238,22 @@ def test_methods_with_other_seeds_are_ranked_on_the_common_ones_and_this_is_said
     assert note not in collect(runs).panels[0].notes
     first = [next(r for r in entry.cell.runs if r.experiment.seed == 0).rows[-1]["accuracy"] for entry in panel.entries]
     assert first == sorted(first, reverse=True)
+
+
+def test_figures_on_a_part_of_the_test_set_are_told_from_final_ones(runs, tmp_path):
+    """An unfinished run has curves, but its last figures are not those of the whole test set: tables leave them out."""
+    part = copied(runs[0], tmp_path / "part", evaluations=0)
+    rows = [{**row, "test_samples": 100} for row in part.rows[:-1]]
+    (part.directory / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*rows, part.rows[-1]]))
+    done = collect([StoredRun(part.directory)]).panels[0]
+    captions = {chart.key: chart.caption for chart in line_charts(done)}
+    told = "Before the end on a random part of the test set (100 of 355 samples)."
+    assert [key for key, caption in captions.items() if told in caption] == [
+        "accuracy", "accuracy-bytes", "accuracy-seconds", "node-spread",
+    ]  # fmt: skip
+    assert part_note([run.rows for run in runs]) == ""
+    unfinished(part, rows=3)
+    entry = collect([StoredRun(part.directory)]).panels[0].entries[0]
+    assert len(entry.curves["accuracy"].mean) == 3
+    assert entry.node_accuracy == []
+    assert ranking(collect([StoredRun(part.directory)]).panels[0]).rows[0][5:7] == [NONE, NONE]
