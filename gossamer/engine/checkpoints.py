@@ -63,6 +63,13 @@ class CheckpointDirectory:
                 f"{rounds}, and rounds cannot be undone; ask for at least {saved['round']} rounds, or choose another "
                 f"directory."
             )
+        form = saved["settings"].get("form", "an earlier version")
+        if form != self.identity["form"]:
+            log.warning(
+                "The gradients before round %d were computed by %s, those from here on by %s: the run continues, but "
+                "not to the same bits as if it had never stopped.",
+                saved["round"], form, self.identity["form"],
+            )  # fmt: skip
         simulation.load_state_dict(saved["round"], saved["content"]["simulation"])
         return History(json.loads(saved["content"]["history"]))
 
@@ -88,9 +95,11 @@ class CheckpointDirectory:
         return saved
 
     def _refuse_foreign(self, path: Path, theirs: dict[str, Any] | None) -> None:
+        if theirs is None:
+            return
         # Older versions recorded fewer settings: only those that both know are compared.
-        if theirs is not None:
-            files.refuse_foreign(path, theirs, {key: self.identity[key] for key in self.identity if key in theirs})
+        known = {key: value for key, value in self.identity.items() if key in theirs and key != "form"}
+        files.refuse_foreign(path, theirs, known)
 
 
 def identity_of(simulation: Simulation, lr: Lr, schedule: Schedule) -> dict[str, Any]:
@@ -120,6 +129,8 @@ def identity_of(simulation: Simulation, lr: Lr, schedule: Schedule) -> dict[str,
         # Not "architecture": under that name older versions recorded models whose layers they had reordered.
         "layers": _layers(models.modules[0]),
         "start": _start(models),
+        # Another form computes the same up to rounding: such a checkpoint is continued, with a warning.
+        "form": simulation.gradients.form,
     }
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from gossamer import methods, topology
 from gossamer._common.checks import is_finite_number
-from gossamer._common.formatting import progress_bar
+from gossamer._common.formatting import Advance, progress_bar
 from gossamer._common.metrics import Row
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
@@ -129,7 +129,7 @@ def simulate(
     method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
     lr = plain_step_size(lr)
-    with Workers(workers) as pool:
+    with Workers(workers) as pool, progress_bar(method.facts.title, progress) as advance:
         schedule = schedule_of(
             data,
             batch_size,
@@ -148,14 +148,15 @@ def simulate(
             node_weight=node_weight,
             device=device_of(device),
         )
-        simulation = Simulation(make_model(model, data, seed), data, method, graph, settings, pool)
+        own = make_model(model, data, seed)
+        simulation = Simulation(own, data, method, graph, settings, pool, lambda text: advance(0.0, text))
         store = None
         if checkpoint is not None:
             between = None
             if checkpoint_every is not None:
                 between = rounds_in(checkpoint_every, schedule.rounds_per_epoch, "checkpoint_every")
             store = CheckpointDirectory(Path(checkpoint), between, identity_of(simulation, lr, schedule))
-        history = _train(simulation, schedule, store, callbacks, progress)
+        history = _train(simulation, schedule, store, callbacks, advance)
     return Run(history, Models(data.nodes, simulation.models.independent), simulation)
 
 
@@ -176,7 +177,7 @@ def _train(
     schedule: Schedule,
     store: CheckpointDirectory | None,
     callbacks: Sequence[Callable[[Row], None]],
-    progress: bool | None,
+    advance: Advance,
 ) -> History:
     total, data = schedule.rounds, simulation.data
     part = data.test_part(schedule.test_samples, simulation.settings.seed)
@@ -189,8 +190,7 @@ def _train(
         for callback in callbacks:
             callback(row)
 
-    title = simulation.method.facts.title
-    with deferred_interrupts() as interrupt, progress_bar(title, progress) as advance, _kept_in_errors(history):
+    with deferred_interrupts() as interrupt, _kept_in_errors(history):
         if not history.rows:
             evaluate()
         elif simulation.round == total and not _is_final(history.last, simulation):

@@ -61,7 +61,14 @@ class Simulation:
     """
 
     def __init__(
-        self, model: nn.Module, data: NodeData, method: Method, topology: Topology, settings: Settings, workers: Workers
+        self,
+        model: nn.Module,
+        data: NodeData,
+        method: Method,
+        topology: Topology,
+        settings: Settings,
+        workers: Workers,
+        notify: Callable[[str], None] = log.info,
     ) -> None:
         if topology.n != data.nodes:
             raise InputError(
@@ -83,7 +90,7 @@ class Simulation:
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         weights = data.loss_weights(settings.node_weight)
-        self.gradients = gradients_of(self.models, data, settings.batch_size, weights, self._generators)
+        self.gradients = gradients_of(self.models, data, settings.batch_size, weights, self._generators, notify)
 
     def advance(self, measured: bool = False) -> None:
         """One round. `measured` records the gradients' norms, for the `measure()` that follows."""

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import pytest
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from tests.engine.test_simulate import WithBatchNorm, WithDropout
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("each_form")
 @pytest.mark.parametrize("method", ["dsgd", "momentum-tracking", "qg-dsgdm", "gtadam", "all-reduce-sgdm"])
 def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path):
     whole = run_digits(method=method, rounds=8)
@@ -29,6 +31,16 @@ def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path):
     resumed = run_digits(method=method, rounds=8, checkpoint=tmp_path, workers=2)
     assert same_bits(whole, resumed)
     assert resumed.simulation.round == 8
+
+
+def test_a_checkpoint_of_the_other_form_is_continued_but_not_to_the_same_bits(tmp_path, monkeypatch, caplog):
+    run_digits(rounds=5, checkpoint=tmp_path)
+    assert not caplog.text
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    resumed = run_digits(rounds=8, checkpoint=tmp_path)
+    assert resumed.simulation.round == 8
+    assert "before round 5 were computed by compiled 1, 8 lanes, those from here on by autograd" in caplog.text
+    assert "not to the same bits" in caplog.text
 
 
 @pytest.mark.parametrize("model", [WithDropout, WithBatchNorm])
@@ -62,6 +74,7 @@ run_digits(rounds=60, checkpoint=sys.argv[1], checkpoint_every=0.2, evaluate_eve
 """
 
 
+@pytest.mark.usefixtures("each_form")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_run_survives_kill_9_at_any_moment(tmp_path, times):

@@ -72,7 +72,7 @@ def gradients_of(
     """
     if models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
         sample = data.pipeline.batch(data.dataset.train_inputs, torch.zeros(1, dtype=torch.int64))
-        if plan.fits(sample, data.dataset.train_targets[:1]) and _numba_is_installed():
+        if plan.fits(sample, data.dataset.train_targets[:1]) and _kernels_can_run():
             from gossamer.engine.gradients.compiled import compiled_gradients
 
             compiled = compiled_gradients(plan, models, data, batch_size, loss_weights, notify)
@@ -89,3 +89,12 @@ def _numba_is_installed() -> bool:
         "numba is not installed, so models run through autograd, several times slower: pip install 'gossamer[fast]'."
     )
     return False
+
+
+def _kernels_can_run() -> bool:
+    """Whether numba is here, and may compile (NUMBA_DISABLE_JIT=1 is its own switch)."""
+    if not _numba_is_installed():
+        return False
+    import numba
+
+    return not numba.config.DISABLE_JIT

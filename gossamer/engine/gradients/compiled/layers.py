@@ -1,7 +1,7 @@
 """The layers of a chain, forward and backward, on one block of samples.
 
-A block is as many samples as a vector has lanes. Its numbers lie in the workspace `ws` as vectors of samples: `x` or `at`
-is where they begin, `stride` how far one channel is from the next, and the vectors of one channel are neighbours.
+A block is as many samples as a vector has lanes. Its numbers are in the workspace `ws` as vectors of samples: `x` or
+`at` is where they begin, `stride` how far one channel is from the next, and the vectors of one channel are neighbours.
 Convolutions read lines that are `pitch` apart, with zeros beside each line where there is padding.
 """
 
@@ -301,7 +301,10 @@ def max_pool(op: Any, ws: Any, x: int, out: int, index: int) -> None:
                 best, chosen = fill(ws, -math.inf), fill(ws, -1.0)
                 for a in range(op.kernel_y):
                     for b in range(op.kernel_x):
-                        i, j = y * op.stride_y - op.padding_y + a * op.dilation_y, z * op.stride_x - op.padding_x + b * op.dilation_x
+                        i, j = (
+                            y * op.stride_y - op.padding_y + a * op.dilation_y,
+                            z * op.stride_x - op.padding_x + b * op.dilation_x,
+                        )
                         if 0 <= i < op.rows and 0 <= j < op.columns:
                             value = load(ws, x + ((c * op.rows + i) * op.columns + j) * lanes)
                             number = fill(ws, a * op.kernel_x + b)
@@ -325,7 +328,10 @@ def max_pool_back(op: Any, ws: Any, dx: int, dy: int, index: int) -> None:
                 own, chosen = load(ws, dy + at), load(ws, index + at)
                 for a in range(op.kernel_y):
                     for b in range(op.kernel_x):
-                        i, j = y * op.stride_y - op.padding_y + a * op.dilation_y, z * op.stride_x - op.padding_x + b * op.dilation_x
+                        i, j = (
+                            y * op.stride_y - op.padding_y + a * op.dilation_y,
+                            z * op.stride_x - op.padding_x + b * op.dilation_x,
+                        )
                         if 0 <= i < op.rows and 0 <= j < op.columns:
                             to = dx + ((c * op.rows + i) * op.columns + j) * lanes
                             store(ws, to, load(ws, to) + only(chosen, fill(ws, a * op.kernel_x + b), own))
@@ -339,10 +345,19 @@ def mean_pool(op: Any, ws: Any, x: int, out: int) -> None:
         for y in range(op.out_rows):
             for z in range(op.out_columns):
                 acc = fill(ws, 0.0)
-                for i in range(max(0, y * op.stride_y - op.padding_y), min(op.rows, y * op.stride_y - op.padding_y + op.kernel_y)):
-                    for j in range(max(0, z * op.stride_x - op.padding_x), min(op.columns, z * op.stride_x - op.padding_x + op.kernel_x)):
+                for i in range(
+                    max(0, y * op.stride_y - op.padding_y), min(op.rows, y * op.stride_y - op.padding_y + op.kernel_y)
+                ):
+                    for j in range(
+                        max(0, z * op.stride_x - op.padding_x),
+                        min(op.columns, z * op.stride_x - op.padding_x + op.kernel_x),
+                    ):
                         acc = acc + load(ws, x + ((c * op.rows + i) * op.columns + j) * lanes)
-                store(ws, out + ((c * op.out_rows + y) * op.out_columns + z) * lanes, acc / fill(ws, op.kernel_y * op.kernel_x))
+                store(
+                    ws,
+                    out + ((c * op.out_rows + y) * op.out_columns + z) * lanes,
+                    acc / fill(ws, op.kernel_y * op.kernel_x),
+                )
 
 
 @inner
@@ -353,18 +368,23 @@ def mean_pool_back(op: Any, ws: Any, dx: int, dy: int) -> None:
     for c in range(op.channels):
         for y in range(op.out_rows):
             for z in range(op.out_columns):
-                own = load(ws, dy + ((c * op.out_rows + y) * op.out_columns + z) * lanes) / fill(ws, op.kernel_y * op.kernel_x)
-                for i in range(max(0, y * op.stride_y - op.padding_y), min(op.rows, y * op.stride_y - op.padding_y + op.kernel_y)):
-                    for j in range(max(0, z * op.stride_x - op.padding_x), min(op.columns, z * op.stride_x - op.padding_x + op.kernel_x)):
+                own = load(ws, dy + ((c * op.out_rows + y) * op.out_columns + z) * lanes) / fill(
+                    ws, op.kernel_y * op.kernel_x
+                )
+                for i in range(
+                    max(0, y * op.stride_y - op.padding_y), min(op.rows, y * op.stride_y - op.padding_y + op.kernel_y)
+                ):
+                    for j in range(
+                        max(0, z * op.stride_x - op.padding_x),
+                        min(op.columns, z * op.stride_x - op.padding_x + op.kernel_x),
+                    ):
                         to = dx + ((c * op.rows + i) * op.columns + j) * lanes
                         store(ws, to, load(ws, to) + own)
 
 
 @inner
-def group_norm(
-    op: Any, par: Any, ws: Any, x: int, stride: int, inner: int, out: int, kept: int, far: int
-) -> None:
-    """Each group's numbers with mean 0 and variance 1, times gamma plus beta; keeps (mean, 1 / deviation), `far` apart."""
+def group_norm(op: Any, par: Any, ws: Any, x: int, stride: int, inner: int, out: int, kept: int, far: int) -> None:
+    """Normalize each group to mean 0 and variance 1, times gamma plus beta; keep (mean, 1 / deviation), `far` apart."""
     lanes = width(ws)
     groups, depth, gamma, beta = op.groups, op.channels // op.groups, op.gamma, op.beta
     count = fill(ws, depth * inner)
@@ -427,12 +447,12 @@ def group_norm_back(
 
 @inner
 def cross_entropy(
-    ws: Any, at: int, stride: int, classes: int, targets: Any, first: int, count: int, scale: float
+    ws: Any, at: int, dy: int, stride: int, classes: int, targets: Any, first: int, count: int, scale: float
 ) -> Any:
     """The sum of the losses and the number of right predictions of `count` samples from `first` on.
 
-    The number is far below 0 if a target is none of the classes. The outputs become the gradients of the losses, times
-    `scale`, and those of missing samples 0.
+    The number is far below 0 if a target is none of the classes. The gradients of the losses, times `scale`, go to
+    `dy`; those of missing samples are 0.
     """
     loss, right = 0.0, 0
     stop = min(len(targets) - first, count)
@@ -446,18 +466,18 @@ def cross_entropy(
             if value > most or (value != value and most == most):
                 best, most = c, value
         right += best == target
-        own, mass = ws[at + target * stride + s], 0.0
+        mass = 0.0
         for c in range(classes):
             share = math.exp(float(ws[at + c * stride + s]) - most)
-            ws[at + c * stride + s] = share
+            ws[dy + c * stride + s] = share
             mass += share
-        loss += math.log(mass) + most - own
+        loss += math.log(mass) + most - ws[at + target * stride + s]
         for c in range(classes):
-            ws[at + c * stride + s] *= scale / mass
-        ws[at + target * stride + s] -= scale
+            ws[dy + c * stride + s] *= scale / mass
+        ws[dy + target * stride + s] -= scale
     for s in range(stop, count):
         for c in range(classes):
-            ws[at + c * stride + s] = 0.0
+            ws[dy + c * stride + s] = 0.0
     return loss, right
 
 

@@ -116,9 +116,7 @@ def image_backward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
                 layers.clear(ws, op.dz, (op.outs * op.out_rows * op.dz_pitch) * lanes)
             layers.pool_back(op, ws, z + op.kept)
         elif op.dz != op.dy:
-            layers.copy_lines(
-                ws, op.dy, op.out_columns, op.dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns
-            )
+            layers.copy_lines(ws, op.dy, op.out_columns, op.dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns)
         layers.weight_gradient(op, ws, z + op.padded if op.padded >= 0 else x)
         if op.dx >= 0:
             layers.input_gradient(op, par, ws, op.dx)
@@ -139,7 +137,7 @@ def matrix_product(
     left: Any, a: int, a_row: int, a_next: int, rows: int, ws: Any, b: int, b_next: int, columns: int, count: int,
     out: Any, to: int, row: int,
 ) -> None:  # fmt: skip
-    """out[to + r * row + column] = sum over k < count of left[a + r * a_row + k * a_next] * ws[b + k * b_next + column].
+    """out[to + r * row + c] = sum over k < count of left[a + r * a_row + k * a_next] * ws[b + k * b_next + c].
 
     `columns` are counted in vectors.
     """
@@ -177,7 +175,9 @@ def rows_backward(op: Any, par: Any, ws: Any, v: int, stride: int, wide: int) ->
     x, dy, dx = v + op.x * stride, v + op.dy * stride, v + op.dx * stride
     if op.kind == LINEAR:
         if op.dx >= 0:
-            matrix_product(par, op.weight, int64(1), op.channels, op.channels, ws, dy, stride, wide, op.outs, ws, dx, stride)
+            matrix_product(
+                par, op.weight, int64(1), op.channels, op.channels, ws, dy, stride, wide, op.outs, ws, dx, stride
+            )
     elif op.kind == BIAS:
         layers.bias_back(ws, dy, stride, op.channels, wide, op.sums)
     elif op.kind == RELU:
@@ -206,7 +206,19 @@ def linear_gradient(op: Any, grad: Any, ws: Any, v: int, stride: int, samples: i
         if rest % lanes:
             # A vector would reach into the next row.
             matrix_product(
-                ws, dy, stride, int64(1), op.outs, ws, at + whole * lanes, panel, int64(1), samples, ws, op.scratch, lanes
+                ws,
+                dy,
+                stride,
+                int64(1),
+                op.outs,
+                ws,
+                at + whole * lanes,
+                panel,
+                int64(1),
+                samples,
+                ws,
+                op.scratch,
+                lanes,
             )
             for o in range(op.outs):
                 for i in range(rest % lanes):
@@ -230,15 +242,28 @@ def finish(op: Any, grad: Any, ws: Any) -> None:
 
 @inner
 def run(
-    images: Any, rows: Any, sizes: Any, par: Any, grad: Any, pixels: int, v: int, targets: Any, scale: float, train: bool,
-    ws: Any,
+    images: Any, rows: Any, sizes: Any, par: Any, grad: Any, pixels: int, v: int, targets: Any, scale: float,
+    train: bool, ws: Any,
 ) -> Any:  # fmt: skip
     """The sum of the losses and the number of right predictions of a batch; if `train`, `grad` becomes the gradient.
 
     The batch's inputs begin at `pixels`, its rows at `v`. The number is negative if a target is not a class.
     """
     lanes = width(ws)
-    first_block, block, numbers, input_block, outputs, classes, together, sums, end_of_sums, image_dy, row_dy = sizes
+    (
+        first_block,
+        block,
+        numbers,
+        input_block,
+        outputs,
+        output_dy,
+        classes,
+        together,
+        sums,
+        end_of_sums,
+        image_dy,
+        row_dy,
+    ) = sizes
     samples = len(targets)
     blocks = -(-samples // lanes)
     turns = -(-blocks // together)
@@ -262,8 +287,9 @@ def run(
         for k in range(len(rows)):
             rows_forward(rows[k], par, ws, start, stride, wide)
         more, found = layers.cross_entropy(
-            ws, start + outputs * stride, stride, classes, targets, low * lanes, wide * lanes, scale
-        )
+            ws, start + outputs * stride, start + output_dy * stride, stride, classes, targets, low * lanes,
+            wide * lanes, scale,
+        )  # fmt: skip
         loss += more
         right += found
         if train:
@@ -290,8 +316,8 @@ def run(
 
 @entry
 def compute(
-    images: Any, rows: Any, sizes: Any, x: Any, grad: Any, pixels: int, targets: Any, weights: Any, train: bool, ws: Any,
-    losses: Any, right: Any,
+    images: Any, rows: Any, sizes: Any, x: Any, grad: Any, pixels: int, targets: Any, weights: Any, train: bool,
+    ws: Any, losses: Any, right: Any,
 ) -> None:  # fmt: skip
     """The mean losses and the numbers of right predictions of models x [G, d], and their gradients if `train`.
 
@@ -306,7 +332,7 @@ def compute(
     for k in range(len(x)):
         own = k if batches > 1 else 0
         loss, found = run(
-            image_operations, row_operations, sizes, x[k], grad[k], pixels + own * per_batch, pixels + batches * per_batch,
-            targets[own], weights[k] / samples, train, ws,
+            image_operations, row_operations, sizes, x[k], grad[k], pixels + own * per_batch,
+            pixels + batches * per_batch, targets[own], weights[k] / samples, train, ws,
         )  # fmt: skip
         losses[k], right[k] = loss / samples, found

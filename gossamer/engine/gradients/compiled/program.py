@@ -15,14 +15,16 @@ from gossamer.engine.gradients.recognition import Step, Windows
 
 CONVOLUTION, BIAS, RELU, MAX_POOL, MEAN_POOL, GROUP_NORM, LINEAR = range(7)
 
+Shapes = dict[int, tuple[int, ...]]
+
 TOGETHER = 4
 """Blocks that go through the layers behind the flatten at once."""
 PANEL = 4
 """Vectors of inputs for which the gradients of a linear layer's weights are computed at once."""
-CORRELATIONS = {4: (3, 2, 1), 3: (4, 2, 1), 2: (6, 3, 1), 1: (8, 4, 1)}
+CORRELATIONS: Shapes = {4: (3, 2, 1), 3: (4, 2, 1), 2: (6, 3, 1), 1: (8, 4, 1)}
 """The columns of a tile, and how many rows it may have: at most 12 sums, out of 16 registers."""
-OUTERS = {5: (2, 1), 4: (3, 1), 3: (4, 2, 1), 2: (4, 1), 1: (4, 1)}
-"""The same for gradients of a convolution's weights, whose columns are the taps of a kernel and whose rows are filters."""
+OUTERS: Shapes = {5: (2, 1), 4: (3, 1), 3: (4, 2, 1), 2: (4, 1), 1: (4, 1)}
+"""The same for gradients of a convolution's weights: columns are the taps of a kernel, rows are filters."""
 
 PLACES = ("x", "y", "kept", "padded", "dy", "dx", "dz", "turned", "scratch", "sums", "bias_sums")
 """Where numbers begin: -1 if there are none. An `x` of -1 is the batch's input."""
@@ -46,8 +48,8 @@ def _operation(kind: int, **values: Any) -> Any:
     return operation
 
 
-def _cycles(shapes: dict[int, tuple[int, ...]], rows: int, columns: int, widest: int) -> float:
-    """What all tiles take, roughly: two products or two loads per cycle, and a sum takes a product every four cycles."""
+def _cycles(shapes: Shapes, rows: int, columns: int, widest: int) -> float:
+    """What all tiles take, roughly: two products or two loads a cycle, and a sum takes one every four cycles."""
     cycles, left = 0.0, columns
     while left:
         wide = left if left <= widest else widest - 1 if left == widest + 1 and widest > 2 else widest
@@ -60,7 +62,7 @@ def _cycles(shapes: dict[int, tuple[int, ...]], rows: int, columns: int, widest:
     return cycles
 
 
-def _best_tile(shapes: dict[int, tuple[int, ...]], rows: int, columns: int) -> int:
+def _best_tile(shapes: Shapes, rows: int, columns: int) -> int:
     """The widest tile to use for so many rows and columns of sums."""
     return min(shapes, key=lambda widest: _cycles(shapes, rows, columns, widest))
 
@@ -90,7 +92,7 @@ class Program:
     @property
     def classes(self) -> int:
         """The number of outputs."""
-        return self.sizes[5]
+        return self.sizes[6]
 
     @property
     def pixels(self) -> int:
@@ -117,6 +119,7 @@ class _Builder:
     """Where the last layer's output begins: in the block, or among the rows."""
     largest: int = 0
     margin: int = 0
+    output_dy: int = 0
     image_count: int = 0
     """Numbers in front of the flatten."""
 
@@ -162,7 +165,11 @@ class _Builder:
         _, rows, columns = self.shape
         out_rows = (rows + 2 * padding[0] - high) // stride[0] + 1
         out_columns = (columns + 2 * padding[1] - wide) // stride[1] + 1
-        strides = (high * wide * ins, 1, wide * ins, ins) if weight.channels_last else (high * wide * ins, high * wide, wide, 1)
+        strides = (
+            (high * wide * ins, 1, wide * ins, ins)
+            if weight.channels_last
+            else (high * wide * ins, high * wide, wide, 1)
+        )
         pitch = columns + 2 * padding[1]
         operation = self.image(
             CONVOLUTION, pitch=pitch, outs=filters, out_rows=out_rows, out_columns=out_columns,
@@ -210,7 +217,7 @@ class _Builder:
             operation["kept"] = self.of_a_block(self.count)
 
     def read_image(self, steps: Sequence[Step]) -> int:
-        """Translate the first step in front of the flatten, and what is fused with it; returns how many steps it took."""
+        """Translate the first step in front of the flatten, and what is fused with it; returns the steps it took."""
         name, given = steps[0]
         if name == "convolution":
             pool = steps[1][1][0] if len(steps) > 1 and _is_fusible(steps[1]) else None
@@ -220,7 +227,8 @@ class _Builder:
                 bias, taken = steps[taken][1][0], taken + 1
             if pool is not None and len(steps) > taken and steps[taken][0] == "relu":
                 rectified, taken = True, taken + 1
-            self.convolution(*given, pool, bias, rectified)
+            weight, stride, padding = given
+            self.convolution(weight, stride, padding, pool, bias, rectified)
             return taken
         if name == "bias":
             self.image(BIAS, bias=given[0].start, sums=self.of_the_sums(self.shape[0]))
@@ -273,7 +281,7 @@ class _Builder:
         """Decide where gradients go; returns where those of the flattened images are, among all and among the rows."""
         every = [*self.images, *self.rows]
         first = next(k for k, operation in enumerate(every) if _trains(operation))
-        dy = self.at
+        dy = self.output_dy = self.of_the_rows(self.shape[0])
         for k in range(len(every) - 1, max(first, len(self.images)) - 1, -1):
             operation = every[k]
             operation["back"], operation["dy"] = 1, dy
@@ -346,8 +354,8 @@ def translate(steps: Sequence[Step], shape: tuple[int, ...], lanes: int) -> Prog
                 operation[name] += sums
     input_block = full[0] * full[1] * (full[2] + 2 * builder.margin) * lanes
     sizes = (
-        builder.shared, builder.block, builder.image_count, input_block, builder.at, builder.shape[0], TOGETHER, sums,
-        builder.shared, image_dy, row_dy,
+        builder.shared, builder.block, builder.image_count, input_block, builder.at, builder.output_dy,
+        builder.shape[0], TOGETHER, sums, builder.shared, image_dy, row_dy,
     )  # fmt: skip
     return Program(
         np.array(builder.images, OPERATION).view(np.int64),

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gossamer.engine.gradients.compiled.program import CORRELATIONS, OUTERS
+from gossamer.engine.gradients.compiled.program import CORRELATIONS, OUTERS, Shapes
 from gossamer.engine.gradients.compiled.vectors import Vector, fused, spread_lanes
 
 
@@ -60,7 +60,9 @@ def _walk(builder: Any, count: Any, pointers: list[_Pointer], steps: list[Any]) 
     for pointer, place in zip(pointers, places, strict=True):
         builder.store(pointer.place, place)
     with cgutils.for_range(builder, count):
-        now = [_Pointer(p.context, builder, p.kind, builder.load(place)) for p, place in zip(pointers, places, strict=True)]
+        now = [
+            _Pointer(p.context, builder, p.kind, builder.load(place)) for p, place in zip(pointers, places, strict=True)
+        ]
         kind = now[0].place.type
         now[0].place = builder.asm(ir.FunctionType(kind, [kind]), "", "=r,0", [now[0].place], side_effect=False)
         now[0].place.attributes.add("convergent")
@@ -69,7 +71,9 @@ def _walk(builder: Any, count: Any, pointers: list[_Pointer], steps: list[Any]) 
             builder.store(pointer.after(step).place, place)
 
 
-def _multiply(builder: Any, sums: list[Any], columns: int, left: Callable[[int], Any], right: Callable[[int], Any]) -> None:
+def _multiply(
+    builder: Any, sums: list[Any], columns: int, left: Callable[[int], Any], right: Callable[[int], Any]
+) -> None:
     """sums[r, c] += left(r) * right(c), with as few vectors as possible in registers at once."""
     rows = len(sums) // columns
 
@@ -91,7 +95,7 @@ def _multiply(builder: Any, sums: list[Any], columns: int, left: Callable[[int],
                 add(r, c, factor, vectors[c])
 
 
-def _sums_of_products(shapes: dict[int, tuple[int, ...]], weighted: bool, more: bool) -> Any:
+def _sums_of_products(shapes: Shapes, weighted: bool, more: bool) -> Any:
     """run(rows, columns, left, a, a_row, ws, b, b_column, loops, out, to, row, column).
 
     out[to + r * row + c * column] is set (or added to, if `more`) to the sum over i, j, k of
@@ -128,9 +132,7 @@ def _sums_of_products(shapes: dict[int, tuple[int, ...]], weighted: bool, more: 
                     with _walk(builder, some, p, near) as q:
                         with _walk(builder, few, q, next_) as (first, second):
                             read = first.everywhere if weighted else first.vector
-                            _multiply(
-                                builder, sums, wide, lambda r: read(down[r]), lambda c: second.vector(right[c])
-                            )
+                            _multiply(builder, sums, wide, lambda r: read(down[r]), lambda c: second.vector(right[c]))
                 end = pointer(9)
                 down, right = end.multiples(args[11], tall), end.multiples(args[12], wide)
                 for n, place in enumerate(sums):

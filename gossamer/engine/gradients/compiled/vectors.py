@@ -1,7 +1,7 @@
 """Vectors of samples for numba: what a kernel computes with, one number of each of `LANES` samples at a time.
 
-Numba's own loops are vectorised or not as LLVM likes, and their sums live in memory. A `Vector` is one value to LLVM, so
-that a dozen of them stay in registers through a loop, and every product that is to be fused with a sum says so.
+Numba's own loops are vectorised or not as LLVM likes, and their sums live in memory. A `Vector` is one value to LLVM,
+so that a dozen of them stay in registers through a loop, and every product that is to be fused with a sum says so.
 Comparisons are chosen such that NaN goes where torch lets it go.
 """
 
