@@ -6,7 +6,8 @@ All make the same Momentum Tracking round of 8 LeNets on a ring, with batches of
 
 - gloo: one process per node, each with one thread, which exchange their vectors over gloo, as in most libraries;
 - vmap: the stacked parameters of all nodes, `torch.func.functional_call` under `vmap` and `grad`;
-- jax: the same in JAX, compiled as one function with donated buffers. Needs `pip install 'gossamer[bench]'`.
+- jax: the same in JAX, by `vmap` or by `lax.map` over the nodes, compiled with donated buffers. Needs
+  `pip install 'gossamer[bench]'`.
 
 vmap and jax have several forms; each takes the fastest of them on this machine. Before anything is measured, each must
 reproduce the simulator's gradients on one batch. Rounds alternate with those of the simulator, on all cores; medians
@@ -180,7 +181,10 @@ def torch_vmap(path: str) -> Callable[[], float]:
 
 
 def jax_vmap(path: str) -> Callable[[], float]:
-    """All nodes in one process by JAX; convolutions are XLA's own or matrix products of patches."""
+    """All nodes in one process by JAX; convolutions are XLA's own or matrix products of patches.
+
+    XLA computes the vmapped forms mostly on one core, so mapping the nodes one by one may be faster.
+    """
     import jax
     from jax import numpy as jnp
 
@@ -312,9 +316,9 @@ def main() -> int:
         if "vmap" in wanted:
             show("torch.func.vmap: time over ours", against("vmap", str(path), ours, options.rounds), LIMITS["vmap"])
         if "jax" in wanted and importlib.util.find_spec("jax") is None:
-            print("JAX vmap: skipped, because JAX is not installed; run: pip install 'gossamer[bench]'")
+            print("JAX: skipped, because JAX is not installed; run: pip install 'gossamer[bench]'")
         elif "jax" in wanted:
-            show("JAX vmap: time over ours", against("jax", str(path), ours, options.rounds), LIMITS["jax"])
+            show("JAX, vmap or lax.map: time over ours", against("jax", str(path), ours, options.rounds), LIMITS["jax"])
         ours.close()
     return finish(measurements, options)
 
