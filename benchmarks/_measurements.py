@@ -26,7 +26,7 @@ class Measurement:
 
     what: str
     value: float
-    unit: Literal["ratio", "s", "ms", "share"] = "ratio"
+    unit: Literal["ratio", "s", "ms", "share", "GFLOP/s"] = "ratio"
     limit: float | None = None
     at_most: bool = True
     strict: bool = False

@@ -16,7 +16,7 @@ RESULTS = ROOT / "results"
 """NAME/measured.json is written by results/publish.py."""
 SCRIPTS, RECORDS = ROOT / "benchmarks", RESULTS / "benchmarks"
 """The benchmarks, and what `make bench` writes."""
-UNITS = {"ratio": (1, ""), "s": (1, " s"), "ms": (1, " ms"), "share": (100, " %")}
+UNITS = {"ratio": (1, ""), "s": (1, " s"), "ms": (1, " ms"), "share": (100, " %"), "GFLOP/s": (1, " GFLOP/s")}
 """The factor and the suffix with which a benchmark's value is shown."""
 
 
