@@ -57,7 +57,7 @@ def write_batch(path: Path) -> None:
         run = simulation(CASE, workers, batches=1)
         x, grad, data = run.models.x, run.models.grad, run.data
         x += 0.01 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-        run._compute_gradients(False)
+        run._compute_gradients()
         indices = torch.stack([torch.as_tensor(own) for own in data.partition.indices])
         arrays = {"inputs": data.dataset.train_inputs[indices], "targets": data.dataset.train_targets[indices]}
         for slot in run.models.layout:

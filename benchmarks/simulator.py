@@ -67,7 +67,7 @@ def compare(item: str, rounds: int) -> dict[str, float]:
         sides: dict[str, Callable[[], float]] = {
             "round": partial(seconds, one_round),
             "plain": plain.ask,
-            "gradients": partial(seconds, partial(run._compute_gradients, False)),
+            "gradients": partial(seconds, partial(run._compute_gradients)),
             "sgemm": sgemm.ask,
         }
         times = alternate(sides, rounds)

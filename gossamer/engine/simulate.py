@@ -200,9 +200,8 @@ def _train(
                 store.save(simulation, history)
         while simulation.round < total:
             r = simulation.round + 1
-            due = schedule.is_evaluated(r)
-            simulation.advance(measured=due)
-            if due:
+            simulation.advance()
+            if schedule.is_evaluated(r):
                 evaluate()
             if store and (store.is_due(r) or r == total or interrupt.requested):
                 store.save(simulation, history)

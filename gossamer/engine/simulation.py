@@ -92,17 +92,17 @@ class Simulation:
         weights = data.loss_weights(settings.node_weight)
         self.gradients = gradients_of(self.models, data, settings.batch_size, weights, self._generators, notify)
 
-    def advance(self, measured: bool = False) -> None:
-        """One round. `measured` records the gradients' norms, for the `measure()` that follows."""
+    def advance(self) -> None:
+        """One round."""
         began = time.perf_counter()
         x, grad = self.models.x, self.models.grad
-        samples = self._compute_gradients(measured)
+        samples = self._compute_gradients()
         lr = self.settings.step_size(self.round)
         self._refuse_divergence(lr)
         with torch.no_grad():
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
-        self._norms_are_known = measured or self.settings.clip is not None
+        self._norms_are_known = True
         self._meter.add(self._losses, samples, time.perf_counter() - began)
 
     def measure(self, samples: tuple[Tensor, Tensor] | None = None, validate: bool = False) -> Row:
@@ -158,7 +158,7 @@ class Simulation:
         if self._generators is not None:
             self._generators.states = [state.clone() for state in saved["generators"]]
 
-    def _compute_gradients(self, measured: bool) -> int:
+    def _compute_gradients(self) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
         groups, batches, draw = self.gradients.groups, self.batches, self.data.pipeline.draw
         samples = [0] * len(groups)
@@ -167,8 +167,10 @@ class Simulation:
             nodes = groups[k]
             indices = [batches.next(node) for node in nodes]
             draws = [draw(len(i), batches.generators[node]) for i, node in zip(indices, nodes, strict=True)]
-            self._losses[nodes.start : nodes.stop] = self.gradients.compute(nodes, indices, draws)
-            self._finish_gradients(nodes, measured)
+            own = slice(nodes.start, nodes.stop)
+            self._losses[own] = self.gradients.compute(nodes, indices, draws)
+            sums, norms = self.gradients.finish(nodes, self.settings.clip, self.settings.weight_decay)
+            self._gradient_sums[own], self._gradient_norms[own] = sums, norms
             samples[k] = sum(map(len, indices))
 
         self._workers.run(one, len(groups))
@@ -193,20 +195,6 @@ class Simulation:
                 raise DivergenceError(node, max(0, self.round - 1), float(sums[node]), lr, "model")
             if not math.isfinite(losses[node]):
                 raise DivergenceError(node, max(0, self.round - 1), float(losses[node]), lr, "test loss")
-
-    @torch.no_grad()
-    def _finish_gradients(self, own: range, measured: bool) -> None:
-        """Clip the gradients of a group and add weight decay, while they are still in the worker's cache."""
-        grads, clip = self.models.grad[own.start : own.stop], self.settings.clip
-        self._gradient_sums[own.start : own.stop] = grads.sum(1).cpu()
-        if clip is not None or measured:
-            for node, row in zip(own, grads, strict=True):
-                norm = float(torch.linalg.vector_norm(row))
-                self._gradient_norms[node] = norm
-                if clip is not None and norm > clip:
-                    row.mul_(clip / norm)
-        if self.settings.weight_decay:
-            grads.add_(self.models.x[own.start : own.stop], alpha=self.settings.weight_decay)
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""

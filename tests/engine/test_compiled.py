@@ -39,7 +39,7 @@ class Group:
         self.targets = torch.randint(0, CLASSES, (nodes, batch))
         plan = read(self.models.modules[0], self.models.layout)
         assert plan is not None
-        self.chain = Chain(plan, shape)
+        self.chain = Chain(plan, shape, Pipeline())
 
     def by_the_model(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         self.models.grad.zero_()
@@ -64,7 +64,7 @@ class Group:
 
     def load(self, inputs: Tensor) -> None:
         samples = inputs.flatten(0, 1)
-        self.chain.load(Pipeline(), samples, torch.arange(len(samples)), None, len(inputs))
+        self.chain.load(samples, torch.arange(len(samples)), None, len(inputs))
 
     def scores(self) -> tuple[Tensor, Tensor]:
         found = []
@@ -399,10 +399,10 @@ def test_batches_are_those_of_the_pipeline_to_the_bit(inputs, augmentation, mean
         images = torch.randn(40, *shape, generator=draw)
     pipeline = Pipeline(Normalization(mean, 0.7), augmentation)
     model = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 9 * 12, CLASSES))
-    chain = Chain(read(model, Layout(model)), shape)
+    chain = Chain(read(model, Layout(model)), shape, pipeline)
     index = torch.randint(0, 40, (2 * 13,), generator=draw)
     draws = pipeline.draw(len(index), draw)
-    chain.load(pipeline, images, index, draws, 2)
+    chain.load(images, index, draws, 2)
     program = chain.program
     # Two batches of two blocks of eight samples, lines of 12 columns and one zero on both sides.
     size = 4 * program.input_block
@@ -459,6 +459,7 @@ def test_kernels_that_compute_something_else_are_not_used(broken, monkeypatch, c
 
     class Broken:
         arrange = staticmethod(real.arrange)
+        finish_all = staticmethod(real.finish_all)
         compute = staticmethod(broken)
 
     monkeypatch.setattr(compiled, "machine", Broken)

@@ -81,7 +81,7 @@ def test_every_method_stays_on_its_device(method):
             method, graph_for(method, 4), nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(200, 10))
         )
         for _ in range(2):
-            run.advance(measured=True)
+            run.advance()
         row = run.measure(validate=True)
     assert accelerator.calls > 100
     assert row["consensus_distance"] == 1.0
@@ -113,7 +113,7 @@ def test_long_sums_do_without_float64_where_a_device_has_none(monkeypatch):
     monkeypatch.setattr(history, "_WITHOUT_FLOAT64", {"meta"})
     with Accelerator(without=torch.float64):
         run = simulation("momentum-tracking", topology.ring(4), models.get("small-cnn")((3, 12, 12), 10))
-        run.advance(measured=True)
+        run.advance()
         row = run.measure(validate=True)
     assert row["consensus_distance"] == 1.0
     with Accelerator(without=torch.float64), pytest.raises(RuntimeError, match=r"has no torch.float64"):

@@ -217,7 +217,7 @@ def test_evaluation_by_the_chain_equals_that_by_the_model():
     assert plan is not None
     forms = [
         AutogradGradients(own, nodes, weights),
-        CompiledGradients(Chain(plan, (1, 16, 16)), own, nodes, 1, weights),
+        CompiledGradients(Chain(plan, (1, 16, 16), nodes.pipeline), own, nodes, 1, weights),
     ]
     with Workers(2) as workers:
         expected, found = (form.scores((inputs, targets), workers) for form in forms)
@@ -226,3 +226,27 @@ def test_evaluation_by_the_chain_equals_that_by_the_model():
     assert len(set(found.accuracy)) > 1
     assert found.loss == pytest.approx(expected.loss, rel=1e-6)
     assert nothing == [None, None]
+
+
+@pytest.mark.parametrize("clip", [None, 0.5, 100.0])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_both_forms_finish_gradients_alike(clip, weight_decay):
+    nodes = data.Dataset.from_tensors(torch.rand(6, 1, 16, 16), torch.arange(6) % 3).split(
+        data.partition.iid(3), holdout=0
+    )
+    found = []
+    for form in ("autograd", "compiled"):
+        torch.manual_seed(1)
+        own = NodeModels(LeNet((1, 16, 16), CLASSES), 3, torch.device("cpu"))
+        own.grad.copy_(torch.randn_like(own.x) * torch.tensor([[0.001], [0.01], [0.1]]))
+        plan = read(own.modules[0], own.layout)
+        assert plan is not None
+        if form == "autograd":
+            gradients = AutogradGradients(own, nodes, torch.ones(3))
+        else:
+            gradients = CompiledGradients(Chain(plan, (1, 16, 16), nodes.pipeline), own, nodes, 2, torch.ones(3))
+        sums, norms = gradients.finish(range(1, 3), clip, weight_decay)
+        found.append((own.grad, sums.double(), norms.double()))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert found[0][2][0] < 5 < found[0][2][1]

@@ -52,6 +52,10 @@ class Gradients(Protocol):
         """
         ...
 
+    def finish(self, nodes: range, clip: float | None, weight_decay: float) -> tuple[Tensor, Tensor]:
+        """Clip the gradients of one group, then add weight decay; returns their sums and norms [G] before that."""
+        ...
+
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """Score every node's model and, last, the averaged one; None without samples."""
         ...

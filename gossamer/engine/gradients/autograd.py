@@ -36,6 +36,20 @@ class AutogradGradients:
         losses = map(self._gradient, nodes, indices, draws)
         return torch.tensor(list(losses), dtype=torch.float64)
 
+    @torch.no_grad()
+    def finish(self, nodes: range, clip: float | None, weight_decay: float) -> tuple[Tensor, Tensor]:
+        """While they are still in the worker's cache."""
+        own = slice(nodes.start, nodes.stop)
+        grads = self._models.grad[own]
+        sums, norms = grads.sum(1), torch.stack([torch.linalg.vector_norm(row) for row in grads])
+        if clip is not None:
+            for row, norm in zip(grads, norms.tolist(), strict=True):
+                if norm > clip:
+                    row.mul_(clip / norm)
+        if weight_decay:
+            grads.add_(self._models.x[own], alpha=weight_decay)
+        return sums, norms
+
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """All samples, model by model, in evaluation mode."""
         models = [*self._models.modules, self._models.averaged()]

@@ -42,6 +42,8 @@ SCORED = 200
 # So that there is work for several workers also when there are few nodes.
 LEAST_GROUPS = 4
 
+_NO_MOVES, _NO_BOXES = np.zeros((0, 4), np.float32), np.zeros((0, 4), np.int64)
+
 log = logging.getLogger("gossamer")
 
 
@@ -51,18 +53,20 @@ class Chain:
     The same batch gives the same bits whichever thread computes it, and whichever models are computed with it.
     """
 
-    def __init__(self, plan: ChainPlan, shape: Sequence[int]) -> None:
+    def __init__(self, plan: ChainPlan, shape: Sequence[int], pipeline: Pipeline) -> None:
         self.dtype = np.dtype(np.float32 if plan.dtype == torch.float32 else np.float64)
         self.program: Program = translate(plan.steps, tuple(shape), LANES[self.dtype])
+        self.pipeline = pipeline
         self._own = threading.local()
+        self._factors: dict[torch.dtype, tuple[Any, Any]] = {}
 
-    def load(self, pipeline: Pipeline, inputs: Tensor, index: Tensor, draws: Tensor | None, batches: int) -> None:
+    def load(self, inputs: Tensor, index: Tensor, draws: Tensor | None, batches: int) -> None:
         """Fetch, augment and normalize the samples `index`: equally large batches of `inputs`, one after the other."""
-        program, none = self.program, np.zeros((0, 4), np.int64)
-        scale, shift = pipeline.normalization.factors(inputs, program.shape[0])
-        padding, flip, boxes = 0, False, none
-        moves = none.astype(np.float32)
-        augmentation = pipeline.augmentation
+        program, augmentation = self.program, self.pipeline.augmentation
+        if inputs.dtype not in self._factors:
+            scale, shift = self.pipeline.normalization.factors(inputs, program.shape[0])
+            self._factors[inputs.dtype] = (scale.numpy().astype(self.dtype), shift.numpy().astype(self.dtype))
+        padding, flip, moves, boxes = 0, False, _NO_MOVES, _NO_BOXES
         if augmentation is not None and draws is not None:
             padding, flip = augmentation.padding, augmentation.flip
             if padding or flip:
@@ -73,8 +77,7 @@ class Chain:
         samples = len(index) // batches
         machine.arrange(
             inputs.numpy().reshape(len(inputs), *program.shape), index.numpy(), moves, boxes, padding, flip,
-            scale.numpy().astype(self.dtype), shift.numpy().astype(self.dtype), program.margin,
-            self._workspace(batches, samples), program.pixels, samples,
+            *self._factors[inputs.dtype], program.margin, self._workspace(batches, samples), program.pixels, samples,
         )  # fmt: skip
 
     def gradients(self, x: Tensor, grad: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
@@ -117,7 +120,7 @@ class CompiledGradients:
         self.form = form_of(chain.dtype)
         size = max(1, min(SAMPLES // batch_size, data.nodes // LEAST_GROUPS))
         self.groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
-        self._chain, self._models, self._pipeline = chain, models, data.pipeline
+        self._chain, self._models = chain, models
         self._loss_weights = loss_weights.double()
         self._inputs, self._targets = data.dataset.train_inputs.contiguous(), data.dataset.train_targets
 
@@ -131,11 +134,21 @@ class CompiledGradients:
             index = torch.cat(list(indices))
             given = None if given is None else torch.cat([d for d in draws if d is not None])
         rows = slice(nodes.start, nodes.stop)
-        self._chain.load(self._pipeline, self._inputs, index, given, len(nodes))
+        self._chain.load(self._inputs, index, given, len(nodes))
         return self._chain.gradients(
             self._models.x[rows], self._models.grad[rows], self._targets[index].view(len(nodes), -1),
             self._loss_weights[rows],
         )  # fmt: skip
+
+    def finish(self, nodes: range, clip: float | None, weight_decay: float) -> tuple[Tensor, Tensor]:
+        """In one or two passes over a node's gradient, which is still in the worker's cache."""
+        rows = slice(nodes.start, nodes.stop)
+        sums, norms = np.empty(len(nodes)), np.empty(len(nodes))
+        limit = float("inf") if clip is None else float(clip)
+        machine.finish_all(
+            self._models.x[rows].numpy(), self._models.grad[rows].numpy(), limit, weight_decay, sums, norms
+        )
+        return torch.from_numpy(sums), torch.from_numpy(norms)
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """All models on a block of samples at a time, the blocks shared by the workers."""
@@ -149,7 +162,7 @@ class CompiledGradients:
 
         def one(k: int) -> None:
             index = torch.arange(starts[k], min(starts[k] + SCORED, len(targets)))
-            self._chain.load(self._pipeline, inputs, index, None, 1)
+            self._chain.load(inputs, index, None, 1)
             for rows, models in ((slice(0, -1), x), (slice(-1, None), average)):
                 losses, right[rows, k] = self._chain.scores(models, targets[index])
                 loss[rows, k] = losses * len(index)
@@ -181,7 +194,7 @@ def compiled_gradients(
     `notify` is told if compiling them takes longer than a second.
     """
     inputs = data.dataset.train_inputs
-    chain = Chain(plan, inputs.shape[1:])
+    chain = Chain(plan, inputs.shape[1:], data.pipeline)
     if not is_worthwhile(chain.program, models.layout.dim) or not _has_fused_products():
         return None
     waiting = threading.Timer(1.0, notify, ["compiling kernels, once on this machine"])
@@ -189,7 +202,7 @@ def compiled_gradients(
     try:
         # Other processes wait for the first one to compile and then take its kernels.
         with FileLock(cache_directory() / "compiling.lock"):
-            found = _disagreement(chain, models.modules[0], models.layout, data.pipeline, inputs)
+            found = _disagreement(chain, models.modules[0], models.layout, inputs)
     except NumbaError as error:
         found = f"they cannot be compiled here: {str(error).splitlines()[0]}"
     finally:
@@ -212,13 +225,13 @@ CANDIDATES, COMPARED = 32, 11
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
-def _disagreement(chain: Chain, model: nn.Module, layout: Layout, pipeline: Pipeline, inputs: Tensor) -> str:
+def _disagreement(chain: Chain, model: nn.Module, layout: Layout, inputs: Tensor) -> str:
     """What the kernels compute differently from torch in float64 on one batch; empty if nothing.
 
     Weights and samples are drawn. Where a ReLU's input is almost 0, or two numbers under a maximum are almost equal,
     rounding decides which way the gradient goes. So of many samples those are compared whose decisions are clearest.
     """
-    draw = torch.Generator().manual_seed(0)
+    draw, pipeline = torch.Generator().manual_seed(0), chain.pipeline
     shape = (CANDIDATES, *inputs.shape[1:])
     if inputs.dtype == torch.uint8:
         drawn = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
@@ -236,7 +249,7 @@ def _disagreement(chain: Chain, model: nn.Module, layout: Layout, pipeline: Pipe
     loss = functional.cross_entropy(output, targets)
     (expected,) = torch.autograd.grad(loss, exact)
 
-    chain.load(pipeline, drawn, index, None, 1)
+    chain.load(drawn, index, None, 1)
     grad = torch.full_like(row, float("nan"))
     losses = chain.gradients(row[None], grad[None], targets[None], torch.ones(1, dtype=torch.float64))
     scored, right = chain.scores(row[None], targets)

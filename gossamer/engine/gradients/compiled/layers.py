@@ -14,6 +14,7 @@ from gossamer.engine.gradients.compiled.tiles import outer as _outer
 from gossamer.engine.gradients.compiled.vectors import (
     closed,
     fill,
+    fma,
     gate,
     larger,
     load,
@@ -479,6 +480,31 @@ def cross_entropy(
         for c in range(classes):
             ws[dy + c * stride + s] = 0.0
     return loss, right
+
+
+@inner
+def finish_gradient(par: Any, grad: Any, clip: float, decay: float) -> Any:
+    """Scale the gradient down to the norm `clip` and add `decay` times the parameters; returns its sum and its norm.
+
+    Both are those before that.
+    """
+    lanes = width(grad)
+    whole = len(grad) - len(grad) % lanes
+    sums, squares = fill(grad, 0.0), fill(grad, 0.0)
+    for i in range(0, whole, lanes):
+        own = load(grad, i)
+        sums, squares = sums + own, fma(own, own, squares)
+    plain, square = float(total(sums)), float(total(squares))
+    for i in range(whole, len(grad)):
+        plain, square = plain + grad[i], square + grad[i] * grad[i]
+    norm = math.sqrt(square)
+    scale = clip / norm if norm > clip else 1.0
+    if scale != 1.0 or decay != 0.0:
+        for i in range(0, whole, lanes):
+            store(grad, i, fma(load(par, i), fill(grad, decay), load(grad, i) * fill(grad, scale)))
+        for i in range(whole, len(grad)):
+            grad[i] = grad[i] * scale + par[i] * decay
+    return plain, norm
 
 
 @inner

@@ -315,6 +315,13 @@ def run(
 
 
 @entry
+def finish_all(x: Any, grad: Any, clip: float, decay: float, sums: Any, norms: Any) -> None:
+    """Clip the gradients [G, d] and add weight decay; `sums` and `norms` become theirs before that."""
+    for k in range(len(grad)):
+        sums[k], norms[k] = layers.finish_gradient(x[k], grad[k], clip, decay)
+
+
+@entry
 def compute(
     images: Any, rows: Any, sizes: Any, x: Any, grad: Any, pixels: int, targets: Any, weights: Any, train: bool,
     ws: Any, losses: Any, right: Any,
