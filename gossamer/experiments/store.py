@@ -106,6 +106,8 @@ class DoneFile(TypedDict):
     """Where it diverged."""
     traceback: NotRequired[str]
     seconds: NotRequired[float]
+    gradients: NotRequired[str]
+    """How gradients were computed, which decides the last bits: "autograd", or the version and lanes of the kernels."""
 
 
 _read_row = msgspec.json.Decoder(MetricsRow).decode

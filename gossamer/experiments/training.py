@@ -71,7 +71,7 @@ def train(experiment: Experiment, directory: Path, execution: Execution | None =
     began = time.perf_counter()
     outcome: dict[str, Any] = {"status": "done"}
     try:
-        _simulate(experiment, nodes, graph, directory, execution)
+        outcome["gradients"] = _simulate(experiment, nodes, graph, directory, execution)
     except DivergenceError as error:
         outcome = {"status": "diverged", "reason": str(error), "round": error.round, "node": error.node}
     except Exception:
@@ -166,8 +166,9 @@ def length_of(experiment: Experiment) -> Length:
     }
 
 
-def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, directory: Path, execution: Execution) -> None:
-    simulate(
+def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, directory: Path, execution: Execution) -> str:
+    """Run the experiment; returns how its gradients were computed."""
+    run = simulate(
         models.get(experiment.model_name),
         nodes,
         methods.get(experiment.method),
@@ -185,6 +186,7 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         callbacks=[lambda row: add_row(directory, row), *execution.callbacks],
         progress=execution.progress,
     )
+    return run.simulation.gradients.form
 
 
 @lru_cache(maxsize=2)
