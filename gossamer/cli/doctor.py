@@ -112,7 +112,7 @@ def _kernels() -> dict[str, str | None]:
 def _in_words(kernels: dict[str, str | None]) -> str:
     if kernels["why_not_compiled"]:
         return (
-            "compiled kernels: not used, so that all models run through autograd, small ones several times slower.\n"
+            "compiled kernels: not used; all models run through autograd, small ones about three times as slowly.\n"
             f"Reason: {kernels['why_not_compiled']}"
         )
     return (
