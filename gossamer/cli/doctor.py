@@ -1,4 +1,4 @@
-"""`gossamer doctor`: what is installed, and whether every method computes what it should."""
+"""`gossamer doctor`: what is installed, and whether the methods and the compiled kernels compute what they should."""
 
 import sys
 from pathlib import Path
@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gossamer.testing.self_check import SelfCheck
 
 EXTRAS = {
+    "fast": ("numba",),
     "report": ("matplotlib", "plotly"),
     "data": ("pandas", "pyarrow"),
     "tensorboard": ("tensorboard",),
@@ -17,9 +18,10 @@ EXTRAS = {
 
 
 def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
-    """Show versions, devices and datasets, and check every method against the reference implementation.
+    """Show versions, devices and datasets, and check the compiled kernels and every method.
 
-    Exits with code 1 if a method fails its check.
+    Kernels are compared with torch, methods with the reference implementation. On its first use this compiles the
+    kernels, which takes some seconds. Exits with code 1 if a method fails its check.
 
     Example: gossamer doctor --data-dir ~/datasets
 
@@ -43,6 +45,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
     devices = ["cpu"] + ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
     extras = {extra: [m for m in modules if find_spec(m) is None] for extra, modules in EXTRAS.items()}
     data = status(data_dir)
+    kernels = _kernels()
     checks = self_check()
     if json:
         print_json(
@@ -50,6 +53,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
                 "environment": facts,
                 "devices": devices,
                 "missing": {extra: missing for extra, missing in extras.items() if missing},
+                "kernels": kernels,
                 "data": {d.name: d.folder and str(d.folder) for d in data},
                 "methods": {c.method: {"topology": c.topology, "gap": c.gap, "passed": c.passed} for c in checks},
             }
@@ -58,6 +62,7 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
         print_table(["", ""], [[k, str(v)] for k, v in {**facts, "devices": ", ".join(devices)}.items()], figures=False)
         missing = [f"pip install 'gossamer[{extra}]' ({', '.join(m)})" for extra, m in extras.items() if m]
         print(f"optional parts missing: {'; '.join(missing) or 'none'}\n")
+        print(f"{_in_words(kernels)}\n")
         where = [[d.name, str(d.folder) if d.folder else f"missing: gossamer data get {d.name}"] for d in data]
         print_table(["dataset", "where"], where, figures=False)
         print()
@@ -66,6 +71,54 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
         print(f"\n{_verdict(checks)}")
     if not all(c.passed for c in checks):
         sys.exit(1)
+
+
+def _kernels() -> dict[str, str | None]:
+    """How the simulator computes gradients here, tried on a small model.
+
+    The form, why it is not the compiled one, and where compiled code is kept.
+    """
+    import logging
+    from importlib.util import find_spec
+    from logging.handlers import BufferingHandler
+
+    import gossamer as gs
+
+    warnings, log = BufferingHandler(100), logging.getLogger("gossamer")
+    warnings.setLevel(logging.WARNING)
+    log.addHandler(warnings)
+    try:
+        nodes = gs.data.load("digits").split(gs.partition.iid(nodes=2))
+        run = gs.simulate(gs.models.SmallCNN, nodes, "dsgd", "ring", lr=0.01, rounds=1)
+    finally:
+        log.removeHandler(warnings)
+    form = run.simulation.gradients.form
+    if find_spec("numba") is None:
+        return {"form": form, "why_not_compiled": "numba is not installed: pip install 'gossamer[fast]'", "cache": None}
+
+    import numba
+
+    from gossamer.engine.gradients.compiled.compilation import cache_directory
+
+    reason = None
+    if numba.config.DISABLE_JIT:
+        reason = "NUMBA_DISABLE_JIT is set, so numba compiles nothing"
+    elif form == "autograd":
+        said = " ".join(record.getMessage() for record in warnings.buffer)
+        reason = said or "this processor has no fused multiply-add, which they need"
+    return {"form": form, "why_not_compiled": reason, "cache": str(cache_directory())}
+
+
+def _in_words(kernels: dict[str, str | None]) -> str:
+    if kernels["why_not_compiled"]:
+        return (
+            "compiled kernels: not used; all models run through autograd, small ones about three times as slowly.\n"
+            f"Reason: {kernels['why_not_compiled']}"
+        )
+    return (
+        f"compiled kernels: ready, and they agree with torch ({kernels['form']}).\n"
+        f"The compiled code is kept in {kernels['cache']}"
+    )
 
 
 def _verdict(checks: "list[SelfCheck]") -> str:

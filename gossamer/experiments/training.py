@@ -9,6 +9,8 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -209,6 +211,7 @@ def environment() -> dict[str, Any]:
         "gossamer": __version__,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
+        "numba": version("numba") if find_spec("numba") else None,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),

@@ -1,10 +1,16 @@
 """`gossamer show` and `gossamer doctor`."""
 
 import json
+import sys
 from dataclasses import fields
 
+import numba
 import pytest
 
+from gossamer.engine import gradients
+from gossamer.engine.gradients import compiled
+from gossamer.engine.gradients.compiled import form_of
+from gossamer.engine.gradients.compiled.compilation import cache_directory
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import train
 from gossamer.methods import Facts
@@ -94,7 +100,12 @@ def test_doctor(gossamer):
     assert all(m["passed"] for m in report["methods"].values())
     assert report["environment"]["cores"] >= 1
     assert report["data"]["digits"]
+    assert report["environment"]["numba"] == numba.__version__
+    kernels = {"form": form_of("float32"), "why_not_compiled": None, "cache": str(cache_directory())}
+    assert report["kernels"] == kernels
     out, _ = gossamer("doctor")
+    assert f"agree with torch ({kernels['form']})" in out
+    assert kernels["cache"] in out
     assert "gap to the reference" in out
     assert out.splitlines()[-1] == "All 12 methods agree with the reference implementation."
 
@@ -104,3 +115,42 @@ def test_doctor_names_what_is_wrong(gossamer, monkeypatch):
     monkeypatch.setattr("gossamer.testing.self_check.self_check", lambda: checks)
     out, _ = gossamer("doctor", code=1)
     assert out.splitlines()[-1].startswith("dsgdm disagrees with the reference implementation (1 of 2 methods)")
+
+
+def without_numba(patch):
+    patch.setitem(sys.modules, "numba", None)
+
+
+def with_its_switch(patch):
+    patch.setattr(numba.config, "DISABLE_JIT", 1)
+
+
+def with_wrong_kernels(patch):
+    patch.setattr(compiled, "_disagreement", lambda *_: "their loss is 1, torch's 2")
+
+
+def with_an_old_processor(patch):
+    patch.setattr(compiled, "_has_fused_products", lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (without_numba, "numba is not installed: pip install 'gossamer[fast]'"),
+        (with_its_switch, "NUMBA_DISABLE_JIT is set"),
+        (with_wrong_kernels, "not through the compiled kernels: their loss is 1, torch's 2."),
+        (with_an_old_processor, "no fused multiply-add"),
+    ],
+)
+def test_doctor_says_why_kernels_are_not_used(gossamer, monkeypatch, prepare, words):
+    prepare(monkeypatch)
+    gradients._numba_is_installed.cache_clear()
+    try:
+        report = json.loads(gossamer("doctor", "--json")[0])
+        out, _ = gossamer("doctor")
+    finally:
+        gradients._numba_is_installed.cache_clear()
+    assert report["kernels"]["form"] == "autograd"
+    assert words in report["kernels"]["why_not_compiled"]
+    assert f"Reason: {report['kernels']['why_not_compiled']}" in out
+    assert ("fast" in report["missing"]) is (prepare is without_numba)

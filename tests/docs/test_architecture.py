@@ -74,7 +74,10 @@ def test_every_step_of_the_tours_exists():
 
 
 class Trace:
-    """The files of the package in which a function is entered; what runs while a module is imported does not count."""
+    """The files of the package in which a Python function is entered; what runs during an import does not count.
+
+    Compiled kernels are machine code, which no trace sees.
+    """
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -136,6 +139,20 @@ def write_fashion_mnist(folder: Path) -> dict[str, str]:
     return checksums
 
 
+def compile_kernels() -> None:
+    """Compile them, or load them from disk: part of the first run on a machine only, and very slow under a trace."""
+    from gossamer.data import Pipeline
+    from gossamer.engine.gradients.compiled import Chain
+    from gossamer.engine.gradients.recognition import read
+    from gossamer.engine.node_models import Layout
+
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+    chain, index = Chain(read(model, Layout(model)), (1, 2, 2)), torch.zeros(1, dtype=torch.int64)
+    chain.load(Pipeline(), torch.zeros(1, 1, 2, 2, dtype=torch.uint8), index, None, 1)
+    x = torch.zeros(1, 15)
+    chain.gradients(x, x.clone(), index[None], torch.ones(1, dtype=torch.float64))
+
+
 def train_and_tabulate(_: int, place: Path) -> set[str]:
     """A small run on files of Fashion-MNIST's format, and the tables of the report."""
     from gossamer.data.catalog import CATALOG
@@ -148,12 +165,14 @@ def train_and_tabulate(_: int, place: Path) -> set[str]:
     CATALOG["fashion-mnist"] = replace(CATALOG["fashion-mnist"], contents=checksums)
     settings = {"dataset": "fashion-mnist", "model": "lenet", "method": "momentum-tracking", "topology": "ring",
                 "nodes": 4, "partition": "k-class:k=4", "batch_size": 10, "rounds": 3, "evaluations": 1}  # fmt: skip
+    compile_kernels()
     trace = Trace()
     trace.on = True
     run = train(Experiment(**settings), place / "run", Execution(data_dir=place, progress=False))
     tables = write_tables([run], place / "tables")
     trace.on = False
     assert tables
+    assert "engine/gradients/compiled/__init__.py" in trace.files
     return trace.files
 
 
