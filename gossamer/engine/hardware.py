@@ -3,7 +3,7 @@
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
@@ -98,7 +98,7 @@ class NodeGenerators:
 
 
 class Workers:
-    """A pool of worker threads, one per core by default, with one torch thread each.
+    """Threads that share the nodes, one per core by default, with one torch thread each; the caller's is one of them.
 
     A node is always computed by one thread with one torch thread, so the result does not depend on the number of
     workers. Use it in a `with` statement: torch's thread count is restored at the end.
@@ -111,6 +111,7 @@ class Workers:
             )
         self.number = number or cores()
         self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(
             self.number, thread_name_prefix="gossamer-worker", initializer=_use_one_torch_thread
         )
@@ -126,8 +127,25 @@ class Workers:
             while (k := next(turn)) < tasks:
                 task(k)
 
-        for done in [self._pool.submit(work) for _ in range(min(self.number, tasks))]:
+        others = [self._pool.submit(work) for _ in range(min(self.number, tasks) - 1)]
+        try:
+            work()
+        finally:
+            wait(others)
+        for done in others:
             done.result()
+
+    @contextmanager
+    def torch_threads(self) -> Iterator[None]:
+        """Let torch use as many threads as before inside the `with`.
+
+        Not for small tensors: waiting for each other costs more, and afterwards torch's threads keep a core busy.
+        """
+        torch.set_num_threads(self._threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(1)
 
     def limit_to_one(self) -> None:
         """Use one worker from now on."""

@@ -110,17 +110,25 @@ def convolution_and_pool(op: Any, par: Any, ws: Any, x: int, y: int, index: int)
 def pool_line(op: Any, ws: Any, rows: int, row: int, own: float, out: int, index: int) -> None:
     """The maxima of windows over lines of vectors, `row` apart, then bias and ReLU; -1 is the index of a zero."""
     lanes = width(ws)
+    high, wide, step, rectified = op.pool_y, op.pool_x, op.pool_stride_x * lanes, op.rectified
+    shift = fill(ws, own)
     for c in range(op.pool_columns):
-        at = rows + c * op.pool_stride_x * lanes
+        at = rows + c * step
         best, chosen = load(ws, at), fill(ws, 0.0)
-        for a in range(op.pool_y):
-            for b in range(op.pool_x):
-                if a + b > 0:
-                    value = load(ws, at + a * row + b * lanes)
-                    chosen = place(best, value, chosen, fill(ws, a * op.pool_x + b))
-                    best = larger(best, value)
-        best = best + fill(ws, own)
-        if op.rectified:
+        if high == 2 and wide == 2:
+            # The usual windows, without the loops.
+            value = load(ws, at + lanes)
+            chosen, best = place(best, value, chosen, fill(ws, 1.0)), larger(best, value)
+            value = load(ws, at + row)
+            chosen, best = place(best, value, chosen, fill(ws, 2.0)), larger(best, value)
+            value = load(ws, at + row + lanes)
+            chosen, best = place(best, value, chosen, fill(ws, 3.0)), larger(best, value)
+        else:
+            for k in range(1, high * wide):
+                value = load(ws, at + k // wide * row + k % wide * lanes)
+                chosen, best = place(best, value, chosen, fill(ws, k)), larger(best, value)
+        best = best + shift
+        if rectified:
             best = relu(best)
             chosen = closed(best, chosen, fill(ws, -1.0))
         store(ws, out + c * lanes, best)
@@ -136,14 +144,15 @@ def pool_back(op: Any, ws: Any, index: int) -> None:
         acc = load(ws, op.bias_sums + c * lanes)
         for line in range(op.pool_rows):
             at = (c * op.pool_rows + line) * op.pool_columns * lanes
-            to = op.dz + (c * op.out_rows + line * op.pool_stride_y) * pitch
-            for column in range(op.pool_columns):
-                chosen, own = load(ws, index + at + column * lanes), load(ws, op.dy + at + column * lanes)
-                acc = acc + gate(chosen + fill(ws, 0.5), own)
-                for a in range(op.pool_y):
-                    for b in range(op.pool_x):
-                        here = to + a * pitch + (column * op.pool_stride_x + b) * lanes
-                        store(ws, here, only(chosen, fill(ws, a * op.pool_x + b), own))
+            for i in range(at, at + op.pool_columns * lanes, lanes):
+                acc = acc + gate(load(ws, index + i) + fill(ws, 0.5), load(ws, op.dy + i))
+            for a in range(op.pool_y):
+                for b in range(op.pool_x):
+                    number = fill(ws, a * op.pool_x + b)
+                    to = op.dz + (c * op.out_rows + line * op.pool_stride_y + a) * pitch + b * lanes
+                    for i in range(op.pool_columns):
+                        chosen, own = load(ws, index + at + i * lanes), load(ws, op.dy + at + i * lanes)
+                        store(ws, to + i * op.pool_stride_x * lanes, only(chosen, number, own))
         store(ws, op.bias_sums + c * lanes, acc)
 
 

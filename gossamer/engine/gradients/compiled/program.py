@@ -5,7 +5,7 @@ kept of a block from its forward to its backward pass (several blocks, one after
 blocks, and rows that hold one number of every sample.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,23 +48,38 @@ def _operation(kind: int, **values: Any) -> Any:
     return operation
 
 
-def _cycles(shapes: Shapes, rows: int, columns: int, widest: int) -> float:
-    """What all tiles take, roughly: two products or two loads a cycle, and a sum takes one every four cycles."""
-    cycles, left = 0.0, columns
-    while left:
-        wide = left if left <= widest else widest - 1 if left == widest + 1 and widest > 2 else widest
-        rest = rows
-        while rest:
-            tall = next(tall for tall in shapes[wide] if tall <= rest)
-            cycles += max(tall * wide / 2, (tall + wide) / 2, 4)
-            rest -= tall
-        left -= wide
-    return cycles
+def _best_tile(shapes: Shapes, rows: int, columns: int, taps: Callable[[int, int], int] = lambda c, wide: 1) -> int:
+    """The widest tile to use for so many rows and columns of sums: the one that takes the fewest cycles, roughly.
+
+    A processor does two products or two loads a cycle, and a sum takes one every four cycles. A tile that begins at
+    column c adds taps(c, columns of the tile) products to every sum.
+    """
+
+    def cycles(widest: int) -> float:
+        total, done = 0.0, 0
+        while done < columns:
+            left = columns - done
+            wide = left if left <= widest else widest - 1 if left == widest + 1 and widest > 2 else widest
+            rest = rows
+            while rest:
+                tall = next(tall for tall in shapes[wide] if tall <= rest)
+                total += taps(done, wide) * max(tall * wide / 2, (tall + wide) / 2, 4)
+                rest -= tall
+            done += wide
+        return total
+
+    return min(shapes, key=cycles)
 
 
-def _best_tile(shapes: Shapes, rows: int, columns: int) -> int:
-    """The widest tile to use for so many rows and columns of sums."""
-    return min(shapes, key=lambda widest: _cycles(shapes, rows, columns, widest))
+def _back_tile(ins: int, columns: int, out_columns: int, kernel: int, stride: int, padding: int) -> int:
+    """The widest tile for the gradient of a convolution's input, whose columns at the edges need fewer taps."""
+
+    def taps(c: int, wide: int) -> int:
+        start = padding // stride
+        least, most = max(0, c + start - (out_columns - 1)), min(-(-kernel // stride), c + start + wide)
+        return max(0, most - least)
+
+    return _best_tile(CORRELATIONS, ins, -(-columns // stride), taps)
 
 
 @dataclass(frozen=True)
@@ -176,8 +191,9 @@ class _Builder:
             kernel_y=high, kernel_x=wide, stride_y=stride[0], stride_x=stride[1], padding_y=padding[0],
             padding_x=padding[1], weight=weight.start, weight_out=strides[0], weight_in=strides[1],
             weight_y=strides[2], weight_x=strides[3], tile=_best_tile(CORRELATIONS, filters, out_columns),
-            back_tile=_best_tile(CORRELATIONS, ins, -(-columns // stride[1])), taps=_best_tile(OUTERS, filters, wide),
-            sums=self.of_the_sums(weight.size), bias_sums=self.of_the_sums(filters),
+            back_tile=_back_tile(ins, columns, out_columns, wide, stride[1], padding[1]),
+            taps=_best_tile(OUTERS, filters, wide), sums=self.of_the_sums(weight.size),
+            bias_sums=self.of_the_sums(filters),
         )  # fmt: skip
         if not self.images[:-1]:
             self.margin = padding[1]  # the input is written with its padding
