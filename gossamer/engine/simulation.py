@@ -171,10 +171,9 @@ class Simulation:
             nodes = groups[k]
             indices = [batches.next(node) for node in nodes]
             draws = [draw(len(i), batches.generators[node]) for i, node in zip(indices, nodes, strict=True)]
+            found = self.gradients.compute(nodes, indices, draws, self.settings.clip, self.settings.weight_decay)
             own = slice(nodes.start, nodes.stop)
-            self._losses[own] = self.gradients.compute(nodes, indices, draws)
-            sums, norms = self.gradients.finish(nodes, self.settings.clip, self.settings.weight_decay)
-            self._gradient_sums[own], self._gradient_norms[own] = sums, norms
+            self._losses[own], self._gradient_sums[own], self._gradient_norms[own] = found
             samples[k] = sum(map(len, indices))
 
         self._workers.run(one, len(groups))

@@ -147,10 +147,9 @@ def compile_kernels() -> None:
     from gossamer.engine.node_models import Layout
 
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
-    chain, index = Chain(read(model, Layout(model)), (1, 2, 2)), torch.zeros(1, dtype=torch.int64)
-    chain.load(Pipeline(), torch.zeros(1, 1, 2, 2, dtype=torch.uint8), index, None, 1)
-    x = torch.zeros(1, 15)
-    chain.gradients(x, x.clone(), index[None], torch.ones(1, dtype=torch.float64))
+    chain, index = Chain(read(model, Layout(model)), (1, 2, 2), Pipeline()), torch.zeros(1, dtype=torch.int64)
+    x, pixels = torch.zeros(1, 15), torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
+    chain.gradients(x, x.clone(), (pixels, index, index[None], None), torch.ones(1, dtype=torch.float64))
 
 
 def train_and_tabulate(_: int, place: Path) -> set[str]:

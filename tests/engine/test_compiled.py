@@ -15,7 +15,7 @@ from torch.nn import functional
 from gossamer import DSGD, data, models, topology
 from gossamer.data import Augmentation, Erasing, Normalization, Pipeline
 from gossamer.engine.gradients import compiled
-from gossamer.engine.gradients.compiled import Chain, compilation, machine
+from gossamer.engine.gradients.compiled import Chain, Samples, compilation, machine
 from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import Workers
 from gossamer.engine.node_models import Layout, NodeModels
@@ -59,18 +59,17 @@ class Group:
     def gradients(self, grads: Tensor, some: range, weights: Tensor | None = None) -> Tensor:
         own = slice(some.start, some.stop)
         scale = torch.ones(len(self.x)) if weights is None else weights
-        self.load(self.inputs[own])
-        return self.chain.gradients(self.x[own], grads[own], self.targets[own], scale[own].double())
+        losses, _, _ = self.chain.gradients(self.x[own], grads[own], self.samples(some), scale[own].double())
+        return torch.from_numpy(losses)
 
-    def load(self, inputs: Tensor) -> None:
-        samples = inputs.flatten(0, 1)
-        self.chain.load(samples, torch.arange(len(samples)), None, len(inputs))
+    def samples(self, some: range) -> Samples:
+        batch = self.inputs.shape[1]
+        index = torch.arange(some.start * batch, some.stop * batch).view(len(some), batch)
+        return self.inputs.flatten(0, 1), self.targets.flatten(), index, None
 
     def scores(self) -> tuple[Tensor, Tensor]:
-        found = []
-        for k in range(len(self.x)):
-            self.load(self.inputs[k : k + 1])
-            found.append(self.chain.scores(self.x[k : k + 1], self.targets[k]))
+        each = range(len(self.x))
+        found = [self.chain.scores(self.x[k : k + 1], self.samples(range(k, k + 1))) for k in each]
         losses, right = (torch.from_numpy(np.concatenate(numbers)) for numbers in zip(*found, strict=True))
         return losses, right
 
@@ -400,17 +399,18 @@ def test_batches_are_those_of_the_pipeline_to_the_bit(inputs, augmentation, mean
     pipeline = Pipeline(Normalization(mean, 0.7), augmentation)
     model = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 9 * 12, CLASSES))
     chain = Chain(read(model, Layout(model)), shape, pipeline)
-    index = torch.randint(0, 40, (2 * 13,), generator=draw)
-    draws = pipeline.draw(len(index), draw)
-    chain.load(images, index, draws, 2)
+    index = torch.randint(0, 40, (2, 13), generator=draw)
+    draws = pipeline.draw(2 * 13, draw)
+    x = torch.zeros(2, sum(p.numel() for p in model.parameters()))
+    samples = (images, torch.zeros(40, dtype=torch.int64), index, draws)
+    chain.gradients(x, torch.zeros_like(x), samples, torch.ones(2, dtype=torch.float64))
+    # What is left is the second batch: two blocks of eight samples, lines of 12 columns and a zero on both sides.
     program = chain.program
-    # Two batches of two blocks of eight samples, lines of 12 columns and one zero on both sides.
-    size = 4 * program.input_block
-    found = chain._workspace(2, 13)[program.pixels : program.pixels + size].reshape(2, 2, *(3, 9, 14), 8)
-    found = torch.from_numpy(found).movedim(-1, 2).flatten(1, 2)
+    found = chain._workspace(13)[program.pixels : program.pixels + 2 * program.input_block].reshape(2, 3, 9, 14, 8)
+    found = torch.from_numpy(found).movedim(-1, 1).flatten(0, 1)
     assert (found[..., [0, -1]] == 0).all()
-    expected = pipeline.batch(images, index, draws)
-    assert torch.equal(found[:, :13, ..., 1:-1].flatten(0, 1), expected)
+    expected = pipeline.batch(images, index.flatten(), draws)
+    assert torch.equal(found[:13, ..., 1:-1], expected[13:])
 
 
 def simulation(model: nn.Module, nodes: int = 4, batch: int = 8, pixels: int = 32) -> Simulation:
@@ -443,7 +443,7 @@ def test_small_batches_are_computed_several_nodes_at_once():
 
 def wrong_bias(*arguments: object) -> None:
     machine.compute(*arguments)
-    if arguments[8]:
+    if arguments[16]:
         arguments[4][0, -1] *= 1.01  # type: ignore[index]
 
 
@@ -455,11 +455,7 @@ def no_relu(*arguments: object) -> None:
 
 @pytest.mark.parametrize("broken", [wrong_bias, no_relu])
 def test_kernels_that_compute_something_else_are_not_used(broken, monkeypatch, caplog):
-    real = compiled.machine
-
     class Broken:
-        arrange = staticmethod(real.arrange)
-        finish_all = staticmethod(real.finish_all)
         compute = staticmethod(broken)
 
     monkeypatch.setattr(compiled, "machine", Broken)
@@ -510,4 +506,3 @@ def test_the_cache_is_the_users_own(tmp_path, monkeypatch):
 def test_a_second_process_does_not_compile(tmp_path):
     files = sorted(path.name for path in compilation.cache_directory().rglob("machine.*.nbc"))
     assert any("compute" in name for name in files)
-    assert any("arrange" in name for name in files)

@@ -44,16 +44,21 @@ class Gradients(Protocol):
     the number of workers.
     """
 
-    def compute(self, nodes: range, indices: Sequence[Tensor], draws: Sequence[Tensor | None]) -> Tensor:
-        """Overwrite the gradients of one group and return its losses [G], which the loss weights do not scale.
+    def compute(
+        self,
+        nodes: range,
+        indices: Sequence[Tensor],
+        draws: Sequence[Tensor | None],
+        clip: float | None,
+        weight_decay: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Overwrite the gradients of one group; returns its losses, and the sums and norms of the gradients, [G] each.
 
         Node `nodes[k]` trains on the samples `indices[k]`, augmented by the random numbers `draws[k]` that
-        `Pipeline.draw` gave for them. Groups may be computed at the same time on different threads.
+        `Pipeline.draw` gave for them. The gradients are clipped, then weight decay is added; losses are not scaled by
+        the loss weights, sums and norms are those before clipping. Groups may be computed at the same time on different
+        threads.
         """
-        ...
-
-    def finish(self, nodes: range, clip: float | None, weight_decay: float) -> tuple[Tensor, Tensor]:
-        """Clip the gradients of one group, then add weight decay; returns their sums and norms [G] before that."""
         ...
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:

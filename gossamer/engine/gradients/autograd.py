@@ -31,24 +31,27 @@ class AutogradGradients:
         self._targets = data.dataset.train_targets.to(self._device)
         self._loss_weights: list[float] = loss_weights.tolist()
 
-    def compute(self, nodes: range, indices: Sequence[Tensor], draws: Sequence[Tensor | None]) -> Tensor:
+    def compute(
+        self,
+        nodes: range,
+        indices: Sequence[Tensor],
+        draws: Sequence[Tensor | None],
+        clip: float | None,
+        weight_decay: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Each node's forward and backward pass."""
-        losses = map(self._gradient, nodes, indices, draws)
-        return torch.tensor(list(losses), dtype=torch.float64)
-
-    @torch.no_grad()
-    def finish(self, nodes: range, clip: float | None, weight_decay: float) -> tuple[Tensor, Tensor]:
-        """While they are still in the worker's cache."""
+        losses = torch.tensor(list(map(self._gradient, nodes, indices, draws)), dtype=torch.float64)
         own = slice(nodes.start, nodes.stop)
         grads = self._models.grad[own]
-        sums, norms = grads.sum(1), torch.stack([torch.linalg.vector_norm(row) for row in grads])
-        if clip is not None:
-            for row, norm in zip(grads, norms.tolist(), strict=True):
-                if norm > clip:
-                    row.mul_(clip / norm)
-        if weight_decay:
-            grads.add_(self._models.x[own], alpha=weight_decay)
-        return sums, norms
+        with torch.no_grad():
+            sums, norms = grads.sum(1), torch.stack([torch.linalg.vector_norm(row) for row in grads])
+            if clip is not None:
+                for row, norm in zip(grads, norms.tolist(), strict=True):
+                    if norm > clip:
+                        row.mul_(clip / norm)
+            if weight_decay:
+                grads.add_(self._models.x[own], alpha=weight_decay)
+        return losses, sums, norms
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """All samples, model by model, in evaluation mode."""

@@ -6,6 +6,7 @@ lanes of a vector, so that a layer of six channels is as fast as one of sixty, a
 """
 
 import logging
+import math
 import platform
 import threading
 from collections.abc import Callable, Sequence
@@ -36,13 +37,17 @@ VERSION = 1
 # Measured on LeNet, VGG-11 and perceptrons: torch is faster with weights, or activations, that do not fit in the cache.
 MOST_PARAMETERS = 1_000_000
 MOST_NUMBERS = 400_000
-# So many samples of small batches are arranged at once, and scored at once.
+# So many samples of small batches are computed at once, and scored at once.
 SAMPLES = 128
 SCORED = 200
 # So that there is work for several workers also when there are few nodes.
 LEAST_GROUPS = 4
 
+Samples = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""All inputs, all targets, the index [G, B] of the samples in them, and their random numbers [G * B, k] if any."""
+
 _NO_MOVES, _NO_BOXES = np.zeros((0, 4), np.float32), np.zeros((0, 4), np.int64)
+_NO_BYTES = np.zeros((0, 1, 1, 1), np.uint8)
 
 log = logging.getLogger("gossamer")
 
@@ -59,10 +64,29 @@ class Chain:
         self.pipeline = pipeline
         self._own = threading.local()
         self._factors: dict[torch.dtype, tuple[Any, Any]] = {}
+        self._nothing = np.zeros((0, 1, 1, 1), self.dtype)
 
-    def load(self, inputs: Tensor, index: Tensor, draws: Tensor | None, batches: int) -> None:
-        """Fetch, augment and normalize the samples `index`: equally large batches of `inputs`, one after the other."""
+    def gradients(
+        self, x: Tensor, grad: Tensor, samples: Samples, weights: Tensor, clip: float | None = None, decay: float = 0.0
+    ) -> Any:
+        """Overwrite `grad` [G, d] with the gradients at `x` [G, d]; returns the losses, and their sums and norms.
+
+        Node k sees the samples of row k. `weights` [G] scale the losses for the gradients, which are then clipped;
+        `decay` times the parameters is added last. Sums and norms are those before clipping.
+        """
+        found = self._run(x, grad, samples, weights.numpy(), True, math.inf if clip is None else clip, decay)
+        return found[:, 0], found[:, 2], found[:, 3]
+
+    def scores(self, x: Tensor, samples: Samples) -> tuple[Any, Any]:
+        """The mean losses and the numbers of right predictions of all models `x` on the only row of samples."""
+        found = self._run(x, x, samples, np.zeros(len(x)), False, math.inf, 0.0)
+        return found[:, 0], found[:, 1].astype(np.int64)
+
+    def _run(
+        self, x: Tensor, grad: Tensor, samples: Samples, weights: Any, train: bool, clip: float, decay: float
+    ) -> Any:
         program, augmentation = self.program, self.pipeline.augmentation
+        inputs, targets, index, draws = samples
         if inputs.dtype not in self._factors:
             scale, shift = self.pipeline.normalization.factors(inputs, program.shape[0])
             self._factors[inputs.dtype] = (scale.numpy().astype(self.dtype), shift.numpy().astype(self.dtype))
@@ -74,37 +98,20 @@ class Chain:
             if augmentation.erasing:
                 rectangles = augmentation.erasing.rectangles(draws[:, 3:], *program.shape[1:])
                 boxes = torch.stack(rectangles, 1).to(torch.int64).numpy()
-        samples = len(index) // batches
-        machine.arrange(
-            inputs.numpy().reshape(len(inputs), *program.shape), index.numpy(), moves, boxes, padding, flip,
-            *self._factors[inputs.dtype], program.margin, self._workspace(batches, samples), program.pixels, samples,
-        )  # fmt: skip
-
-    def gradients(self, x: Tensor, grad: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Overwrite `grad` [G, d] with the gradients at `x` [G, d] on the loaded batches; returns the losses [G].
-
-        `targets` [G, B] are the classes. `weights` [G] scale the losses for the gradients.
-        """
-        losses, _ = self._run(x, grad, targets, weights, True)
-        return torch.from_numpy(losses)
-
-    def scores(self, x: Tensor, targets: Tensor) -> tuple[Any, Any]:
-        """The mean losses and the numbers of right predictions of the models `x` on the loaded batch, `targets` [B]."""
-        return self._run(x, x, targets[None], torch.zeros(len(x), dtype=torch.float64), False)
-
-    def _run(self, x: Tensor, grad: Tensor, targets: Tensor, weights: Tensor, train: bool) -> tuple[Any, Any]:
-        program, losses, right = self.program, np.empty(len(x)), np.empty(len(x), np.int64)
+        stored = inputs.numpy().reshape(len(inputs), *program.shape)
+        both = (stored, self._nothing) if inputs.dtype == torch.uint8 else (_NO_BYTES, stored)
+        found = np.empty((len(x), 4))
         machine.compute(
-            program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), program.pixels,
-            np.ascontiguousarray(targets.numpy()), weights.numpy(), train, self._workspace(*targets.shape), losses,
-            right,
+            program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both, index.numpy(), moves, boxes,
+            padding, flip, *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay,
+            self._workspace(index.shape[1]), found,
         )  # fmt: skip
-        if right.min() < 0:
+        if found[:, 1].min() < 0:
             raise IndexError(f"The model has {program.classes} outputs, but the targets name other classes.")
-        return losses, right
+        return found
 
-    def _workspace(self, batches: int, samples: int) -> Any:
-        needed = self.program.workspace(batches, samples)
+    def _workspace(self, samples: int) -> Any:
+        needed = self.program.workspace(samples)
         space = getattr(self._own, "space", None)
         if space is None or len(space) < needed:
             room = np.zeros(needed + 64, self.dtype)
@@ -122,37 +129,36 @@ class CompiledGradients:
         self.groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
         self._chain, self._models = chain, models
         self._loss_weights = loss_weights.double()
-        self._inputs, self._targets = data.dataset.train_inputs.contiguous(), data.dataset.train_targets
+        self._inputs, self._targets = data.dataset.train_inputs.contiguous(), data.dataset.train_targets.contiguous()
 
-    def compute(self, nodes: range, indices: Sequence[Tensor], draws: Sequence[Tensor | None]) -> Tensor:
+    def compute(
+        self,
+        nodes: range,
+        indices: Sequence[Tensor],
+        draws: Sequence[Tensor | None],
+        clip: float | None,
+        weight_decay: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """All nodes of a group; one by one where their batches differ in size."""
         if len({len(index) for index in indices}) > 1:
             each = zip(nodes, indices, draws, strict=True)
-            return torch.cat([self.compute(range(node, node + 1), [index], [draw]) for node, index, draw in each])
-        index, given = indices[0], draws[0]
+            found = [self.compute(range(n, n + 1), [i], [d], clip, weight_decay) for n, i, d in each]
+            losses, sums, norms = (torch.cat(part) for part in zip(*found, strict=True))
+            return losses, sums, norms
+        rows = slice(nodes.start, nodes.stop)
+        index, given = indices[0][None], draws[0]
         if len(nodes) > 1:
-            index = torch.cat(list(indices))
+            index = torch.stack(list(indices))
             given = None if given is None else torch.cat([d for d in draws if d is not None])
-        rows = slice(nodes.start, nodes.stop)
-        self._chain.load(self._inputs, index, given, len(nodes))
-        return self._chain.gradients(
-            self._models.x[rows], self._models.grad[rows], self._targets[index].view(len(nodes), -1),
-            self._loss_weights[rows],
+        losses, sums, norms = self._chain.gradients(
+            self._models.x[rows], self._models.grad[rows], (self._inputs, self._targets, index, given),
+            self._loss_weights[rows], clip, weight_decay,
         )  # fmt: skip
-
-    def finish(self, nodes: range, clip: float | None, weight_decay: float) -> tuple[Tensor, Tensor]:
-        """In one or two passes over a node's gradient, which is still in the worker's cache."""
-        rows = slice(nodes.start, nodes.stop)
-        sums, norms = np.empty(len(nodes)), np.empty(len(nodes))
-        limit = float("inf") if clip is None else float(clip)
-        machine.finish_all(
-            self._models.x[rows].numpy(), self._models.grad[rows].numpy(), limit, weight_decay, sums, norms
-        )
-        return torch.from_numpy(sums), torch.from_numpy(norms)
+        return torch.from_numpy(losses), torch.from_numpy(sums), torch.from_numpy(norms)
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """All models on a block of samples at a time, the blocks shared by the workers."""
-        inputs, targets = samples[0].contiguous(), samples[1]
+        inputs, targets = samples[0].contiguous(), samples[1].contiguous()
         if len(targets) == 0:
             return None
         x = self._models.x
@@ -162,9 +168,8 @@ class CompiledGradients:
 
         def one(k: int) -> None:
             index = torch.arange(starts[k], min(starts[k] + SCORED, len(targets)))
-            self._chain.load(inputs, index, None, 1)
             for rows, models in ((slice(0, -1), x), (slice(-1, None), average)):
-                losses, right[rows, k] = self._chain.scores(models, targets[index])
+                losses, right[rows, k] = self._chain.scores(models, (inputs, targets, index[None], None))
                 loss[rows, k] = losses * len(index)
 
         workers.run(one, len(starts))
@@ -249,10 +254,10 @@ def _disagreement(chain: Chain, model: nn.Module, layout: Layout, inputs: Tensor
     loss = functional.cross_entropy(output, targets)
     (expected,) = torch.autograd.grad(loss, exact)
 
-    chain.load(drawn, index, None, 1)
+    samples = (drawn[index].contiguous(), targets, torch.arange(COMPARED)[None], None)
     grad = torch.full_like(row, float("nan"))
-    losses = chain.gradients(row[None], grad[None], targets[None], torch.ones(1, dtype=torch.float64))
-    scored, right = chain.scores(row[None], targets)
+    losses, _, _ = chain.gradients(row[None], grad[None], samples, torch.ones(1, dtype=torch.float64))
+    scored, right = chain.scores(row[None], samples)
     tolerance = TOLERANCE[layout.dtype]
     for slot in layout:
         want, have = slot.view(expected), slot.view(grad).double()

@@ -8,6 +8,8 @@ Convolutions read lines that are `pitch` apart, with zeros beside each line wher
 import math
 from typing import Any
 
+from numba import int64
+
 from gossamer.engine.gradients.compiled.compilation import inner
 from gossamer.engine.gradients.compiled.tiles import correlate as _correlate
 from gossamer.engine.gradients.compiled.tiles import outer as _outer
@@ -32,7 +34,7 @@ from gossamer.engine.gradients.compiled.vectors import (
 @inner
 def products(
     rows: int, columns: int, left: Any, a: int, a_row: int, ws: Any, b: int, b_column: int, loops: Any,
-    out: Any, to: int, row: int, column: int,
+    out: Any, to: int, row: int, column: int, count: int,
 ) -> None:  # fmt: skip
     """See `tiles.correlate`, for any number of rows and at most four columns."""
     done = 0
@@ -47,8 +49,9 @@ def products(
         else:
             tall = 8 if rest >= 8 else (4 if rest >= 4 else 1)
         _correlate(
-            tall, columns, left, a + done * a_row, a_row, ws, b, b_column, loops, out, to + done * row, row, column
-        )
+            tall, columns, left, a + done * a_row, a_row, ws, b, b_column, loops, out, to + done * row, row, column,
+            count,
+        )  # fmt: skip
         done += tall
 
 
@@ -75,13 +78,18 @@ def convolution_line(op: Any, par: Any, ws: Any, x: int, line: int, to: int, pla
     loops = (channels, lines, taps) if op.kernel_x >= op.channels else (lines, taps, channels)
     column = 0
     while column < op.out_columns:
-        wide = next_strip(op.out_columns - column, op.tile)
+        left = op.out_columns - column
+        wide = next_strip(left, op.tile)
+        count = 1
+        if wide == op.tile:
+            # All whole tiles at once; one column more than they take is shared by the last two.
+            count = max(1, left // wide - (1 if left % wide == 1 else 0))
         at = source + column * op.stride_x * lanes
         products(
             op.outs, wide, par, weight, op.weight_out, ws, at, op.stride_x * lanes, loops,
-            ws, to + column * lanes, plane, lanes,
+            ws, to + column * lanes, plane, lanes, count,
         )  # fmt: skip
-        column += wide
+        column += wide * count
 
 
 @inner
@@ -204,7 +212,7 @@ def weight_gradient(op: Any, ws: Any, x: int) -> None:
                         to = op.sums + o * per_filter + ((i * op.kernel_y + k) * op.kernel_x + first) * lanes
                         _outer(
                             tall, wide, ws, op.dz + o * plane + upper * dz_row, plane, ws, source, tap, loops,
-                            ws, to, per_filter, lanes,
+                            ws, to, per_filter, lanes, int64(1),
                         )  # fmt: skip
             o += tall
         first += wide
@@ -243,7 +251,7 @@ def input_gradient(op: Any, par: Any, ws: Any, dx: int) -> None:
                 to = dx + (line * op.columns + first + c * op.stride_x) * lanes
                 products(
                     op.channels, wide, par, weight, op.weight_in, ws, at, lanes, loops,
-                    ws, to, plane, op.stride_x * lanes,
+                    ws, to, plane, op.stride_x * lanes, int64(1),
                 )  # fmt: skip
                 c += wide
 

@@ -24,26 +24,24 @@ from gossamer.engine.gradients.compiled.program import (
 from gossamer.engine.gradients.compiled.vectors import load, store, width
 
 
-@entry
+@inner
 def arrange(
     inputs: Any, index: Any, draws: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, margin: int,
-    ws: Any, at: int, batch: int,
+    ws: Any, at: int,
 ) -> None:  # fmt: skip
     """Write the samples `index` of `inputs` [n, channels, height, width] as blocks [channels, height, pitch, lanes].
 
-    `index` holds the batches of several nodes, `batch` samples each, and every batch begins with a new block.
     On the way they are cropped and flipped by `draws` [B, 3] (if there are any), normalized to x * scale - shift, and
-    erased inside `boxes` [B, 4] (if there are any). Lines get `margin` zeros on both sides. The last sample of a batch
-    stands in for those that are missing in its last block.
+    erased inside `boxes` [B, 4] (if there are any). Lines get `margin` zeros on both sides. The last sample stands in
+    for those that are missing in the last block.
     """
     lanes = width(ws)
     _, channels, height, wide = inputs.shape
     pitch = wide + 2 * margin
     block = channels * height * pitch * lanes
-    padded = -(-batch // lanes) * lanes
     zero = scale.dtype.type(0)
-    for k in range(len(index) // batch * padded):
-        sample = k // padded * batch + min(k % padded, batch - 1)
+    for k in range(-(-len(index) // lanes) * lanes):
+        sample = min(k, len(index) - 1)
         own, to = inputs[index[sample]], at + k // lanes * block + k % lanes
         down, right, mirrored = 0, 0, False
         if len(draws):
@@ -147,8 +145,9 @@ def matrix_product(
     while done < columns:
         wide = layers.next_strip(columns - done, int64(4))
         layers.products(
-            rows, wide, left, a, a_row, ws, b + done * lanes, lanes, loops, out, to + done * lanes, row, lanes
-        )
+            rows, wide, left, a, a_row, ws, b + done * lanes, lanes, loops, out, to + done * lanes, row, lanes,
+            int64(1),
+        )  # fmt: skip
         done += wide
 
 
@@ -250,20 +249,8 @@ def run(
     The batch's inputs begin at `pixels`, its rows at `v`. The number is negative if a target is not a class.
     """
     lanes = width(ws)
-    (
-        first_block,
-        block,
-        numbers,
-        input_block,
-        outputs,
-        output_dy,
-        classes,
-        together,
-        sums,
-        end_of_sums,
-        image_dy,
-        row_dy,
-    ) = sizes
+    first_block, block, numbers, input_block, outputs, output_dy, classes, together = sizes[:8]
+    sums, end_of_sums, image_dy, row_dy, _ = sizes[8:]
     samples = len(targets)
     blocks = -(-samples // lanes)
     turns = -(-blocks // together)
@@ -315,31 +302,42 @@ def run(
 
 
 @entry
-def finish_all(x: Any, grad: Any, clip: float, decay: float, sums: Any, norms: Any) -> None:
-    """Clip the gradients [G, d] and add weight decay; `sums` and `norms` become theirs before that."""
-    for k in range(len(grad)):
-        sums[k], norms[k] = layers.finish_gradient(x[k], grad[k], clip, decay)
-
-
-@entry
 def compute(
-    images: Any, rows: Any, sizes: Any, x: Any, grad: Any, pixels: int, targets: Any, weights: Any, train: bool,
-    ws: Any, losses: Any, right: Any,
+    images: Any, rows: Any, sizes: Any, x: Any, grad: Any, bytes: Any, numbers: Any, index: Any, moves: Any, boxes: Any,
+    padding: int, flip: bool, scale: Any, shift: Any, targets: Any, weights: Any, train: bool, clip: float,
+    decay: float, ws: Any, found: Any,
 ) -> None:  # fmt: skip
     """The mean losses and the numbers of right predictions of models x [G, d], and their gradients if `train`.
 
-    Model k sees its own batch, with the classes targets[k], or all see the same one if there is only one. The gradients
-    are those of weights[k] * loss.
+    Model k sees the samples index[k], or all see the same ones if there is only one row. Samples are in `bytes` or in
+    `numbers`, and the other one is empty; `moves`, `boxes` and what follows: see `arrange`. The gradients are those of
+    weights[k] * loss, clipped, with weight decay. found[k] becomes (loss, right, sum and norm of the gradient before
+    clipping).
     """
     lanes = width(ws)
     # Numba takes milliseconds to look at an array of records, but no time for one of numbers.
     image_operations, row_operations = images.view(OPERATION), rows.view(OPERATION)
-    batches, samples = targets.shape
-    per_batch = -(-samples // lanes) * sizes[3]
+    pixels, margin = sizes[0] + sizes[1] * sizes[7], sizes[12]
+    samples = index.shape[1]
+    v = pixels + -(-samples // lanes) * sizes[3]
+    own_targets = targets[index[0]]
     for k in range(len(x)):
-        own = k if batches > 1 else 0
-        loss, found = run(
-            image_operations, row_operations, sizes, x[k], grad[k], pixels + own * per_batch,
-            pixels + batches * per_batch, targets[own], weights[k] / samples, train, ws,
+        if k < len(index):
+            low, high = k * samples, (k + 1) * samples
+            if len(bytes):
+                arrange(
+                    bytes, index[k], moves[low:high], boxes[low:high], padding, flip, scale, shift, margin, ws, pixels
+                )
+            else:
+                arrange(
+                    numbers, index[k], moves[low:high], boxes[low:high], padding, flip, scale, shift, margin, ws, pixels
+                )
+            for s in range(samples):
+                own_targets[s] = targets[index[k, s]]
+        loss, right = run(
+            image_operations, row_operations, sizes, x[k], grad[k], pixels, v, own_targets, weights[k] / samples, train,
+            ws,
         )  # fmt: skip
-        losses[k], right[k] = loss / samples, found
+        found[k, 0], found[k, 1] = loss / samples, right
+        if train:
+            found[k, 2], found[k, 3] = layers.finish_gradient(x[k], grad[k], clip, decay)

@@ -99,10 +99,9 @@ class Program:
     sizes: tuple[int, ...]
     """As `machine.run` takes them."""
 
-    def workspace(self, batches: int, samples: int) -> int:
-        """Numbers that so many batches of so many samples need."""
-        blocks = -(-samples // self.lanes)
-        return self.pixels + blocks * (batches * self.input_block + self.row_numbers * self.lanes)
+    def workspace(self, samples: int) -> int:
+        """Numbers that a batch of so many samples needs."""
+        return self.pixels + -(-samples // self.lanes) * (self.input_block + self.row_numbers * self.lanes)
 
     @property
     def classes(self) -> int:
@@ -372,6 +371,7 @@ def translate(steps: Sequence[Step], shape: tuple[int, ...], lanes: int) -> Prog
     sizes = (
         builder.shared, builder.block, builder.image_count, input_block, builder.at, builder.output_dy,
         builder.shape[0], TOGETHER, sums, builder.shared, image_dy, row_dy,
+        builder.margin,
     )  # fmt: skip
     return Program(
         np.array(builder.images, OPERATION).view(np.int64),

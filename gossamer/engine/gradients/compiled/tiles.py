@@ -96,17 +96,18 @@ def _multiply(
 
 
 def _sums_of_products(shapes: Shapes, weighted: bool, more: bool) -> Any:
-    """run(rows, columns, left, a, a_row, ws, b, b_column, loops, out, to, row, column).
+    """run(rows, columns, left, a, a_row, ws, b, b_column, loops, out, to, row, column, count).
 
     out[to + r * row + c * column] is set (or added to, if `more`) to the sum over i, j, k of
     left[a + r * a_row + i * loops[0][1] + ...] * ws[b + c * b_column + i * loops[0][2] + ...],
     where i < loops[0][0] and so on. What is read from `left` is one number for all lanes if `weighted`, else a vector.
+    The same is done for `count` neighbouring tiles.
     """
 
     @intrinsic
     def run(
         typing: Any, rows: Any, columns: Any, left: Any, a: Any, a_row: Any, ws: Any, b: Any, b_column: Any, loops: Any,
-        out: Any, to: Any, row: Any, column: Any,
+        out: Any, to: Any, row: Any, column: Any, count: Any,
     ) -> Any:  # fmt: skip
         integer = types.intp
         nest = types.UniTuple(types.UniTuple(integer, 3), 3)
@@ -124,20 +125,23 @@ def _sums_of_products(shapes: Shapes, weighted: bool, more: bool) -> Any:
 
             def tile(tall: int, wide: int) -> None:
                 sums = [cgutils.alloca_once_value(builder, zero) for _ in range(tall * wide)]
-                for place in sums:
-                    builder.store(zero, place)
                 down, right = pointer(2).multiples(args[4], tall), pointer(2).multiples(args[7], wide)
+                to_down, to_right = pointer(9).multiples(args[11], tall), pointer(9).multiples(args[12], wide)
                 (many, *far), (some, *near), (few, *next_) = steps
-                with _walk(builder, many, [pointer(2), pointer(5)], far) as p:  # noqa: SIM117
-                    with _walk(builder, some, p, near) as q:
-                        with _walk(builder, few, q, next_) as (first, second):
-                            read = first.everywhere if weighted else first.vector
-                            _multiply(builder, sums, wide, lambda r: read(down[r]), lambda c: second.vector(right[c]))
-                end = pointer(9)
-                down, right = end.multiples(args[11], tall), end.multiples(args[12], wide)
-                for n, place in enumerate(sums):
-                    offset, vector = builder.add(down[n // wide], right[n % wide]), builder.load(place)
-                    end.write(offset, builder.fadd(end.vector(offset), vector) if more else vector)
+                strides = [builder.mul(stride, ir.Constant(stride.type, wide)) for stride in (args[7], args[12])]
+                with _walk(builder, args[13], [pointer(5), pointer(9)], strides) as (begin, end):
+                    for place in sums:
+                        builder.store(zero, place)
+                    with _walk(builder, many, [pointer(2), begin], far) as p:  # noqa: SIM117
+                        with _walk(builder, some, p, near) as q:
+                            with _walk(builder, few, q, next_) as (first, second):
+                                read = first.everywhere if weighted else first.vector
+                                _multiply(
+                                    builder, sums, wide, lambda r: read(down[r]), lambda c: second.vector(right[c])
+                                )
+                    for n, place in enumerate(sums):
+                        offset, vector = builder.add(to_down[n // wide], to_right[n % wide]), builder.load(place)
+                        end.write(offset, builder.fadd(end.vector(offset), vector) if more else vector)
 
             for wide, heights in shapes.items():
                 for tall in heights:
@@ -148,7 +152,7 @@ def _sums_of_products(shapes: Shapes, weighted: bool, more: bool) -> Any:
             return context.get_dummy_value()
 
         places = (integer, integer)
-        return types.void(*places, left, *places, ws, *places, nest, out, integer, *places), code
+        return types.void(*places, left, *places, ws, *places, nest, out, integer, *places, integer), code
 
     return run
 
