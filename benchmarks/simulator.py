@@ -65,9 +65,9 @@ def compare(item: str, rounds: int) -> dict[str, float]:
                 print(json.dumps({"round": run.round, "loss": run._meter.train_loss}), file=log, flush=True)
 
         sides: dict[str, Callable[[], float]] = {
-            "round": partial(seconds, one_round),
+            "round": partial(seconds, one_round, case.in_a_row),
             "plain": plain.ask,
-            "gradients": partial(seconds, partial(run._compute_gradients)),
+            "gradients": partial(seconds, run._compute_gradients, case.in_a_row),
             "sgemm": sgemm.ask,
         }
         times = alternate(sides, rounds)
@@ -108,7 +108,7 @@ def plain_step(item: str) -> Callable[[], float]:
         functional.cross_entropy(model(inputs), targets).backward()
         sgd.step()
 
-    return partial(seconds, step)
+    return partial(seconds, step, case.in_a_row)
 
 
 def plain_forward(item: str) -> Callable[[], float]:

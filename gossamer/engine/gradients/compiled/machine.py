@@ -56,18 +56,18 @@ def arrange(
                     ws[line + x * lanes] = zero
                     ws[line + (margin + wide + x) * lanes] = zero
                 line += margin * lanes
-                source = y + down
-                if len(draws) == 0:
-                    for x in range(wide):
-                        ws[line + x * lanes] = scale.dtype.type(own[c, y, x]) * factor - offset
-                else:
-                    for x in range(wide):
-                        # An image is mirrored after it is cropped.
-                        column = (wide - 1 - x if mirrored else x) + right
-                        value = zero
-                        if 0 <= source < height and 0 <= column < wide:
-                            value = scale.dtype.type(own[c, source, column])
-                        ws[line + x * lanes] = value * factor - offset
+                source, low, high = y + down, 0, 0
+                if 0 <= source < height:
+                    # The columns that lie inside the image. It is mirrored after it is cropped.
+                    low = max(0, right) if mirrored else max(0, -right)
+                    high = min(wide, wide + right) if mirrored else min(wide, wide - right)
+                first, step = (wide - 1 + right, -1) if mirrored else (right, 1)
+                for x in range(low):
+                    ws[line + x * lanes] = zero * factor - offset
+                for x in range(low, high):
+                    ws[line + x * lanes] = scale.dtype.type(own[c, source, first + step * x]) * factor - offset
+                for x in range(high, wide):
+                    ws[line + x * lanes] = zero * factor - offset
         if len(boxes):
             top, left, tall, across = boxes[sample]
             for c in range(channels):
