@@ -104,6 +104,9 @@ def _kernels_can_run() -> bool:
     """Whether numba is here, and may compile (NUMBA_DISABLE_JIT=1 is its own switch)."""
     if not _numba_is_installed():
         return False
-    import numba
-
+    try:
+        import numba
+    except ImportError as error:  # numba refuses a NumPy that it does not know
+        log.warning("numba cannot be imported, so models run through autograd: %s.", error)
+        return False
     return not numba.config.DISABLE_JIT
