@@ -435,6 +435,15 @@ def test_models_that_do_not_fit_in_the_cache_are_left_to_torch(model, expected):
     assert simulation(model).gradients.form.startswith("compiled") is expected
 
 
+def test_whole_numbers_as_settings_do_not_compile_again():
+    group = tiny()
+    samples, ones = group.samples(range(1)), torch.ones(1, dtype=torch.float64)
+    before = len(machine.compute.signatures)
+    for clip, decay in ((1, 0), (2.0, 1)):
+        group.chain.gradients(group.x, torch.zeros_like(group.x), samples, ones, clip, decay)
+    assert len(machine.compute.signatures) - before <= 1
+
+
 def test_small_batches_are_computed_several_nodes_at_once():
     assert simulation(LeNet((1, 32, 32), 10), nodes=64, batch=16).gradients.groups[0] == range(8)
     assert simulation(LeNet((1, 32, 32), 10), nodes=8, batch=100).gradients.groups[0] == range(1)

@@ -69,10 +69,10 @@ class Chain:
     def gradients(
         self, x: Tensor, grad: Tensor, samples: Samples, weights: Tensor, clip: float | None = None, decay: float = 0.0
     ) -> Any:
-        """Overwrite `grad` [G, d] with the gradients at `x` [G, d]; returns the losses, and their sums and norms.
+        """Overwrite `grad` [G, d] with the gradients at `x` [G, d]; returns losses, sums and norms [G].
 
         Node k sees the samples of row k. `weights` [G] scale the losses for the gradients, which are then clipped;
-        `decay` times the parameters is added last. Sums and norms are those before clipping.
+        `decay` times the parameters is added last. Sums and norms are those of the gradients before clipping.
         """
         found = self._run(x, grad, samples, weights.numpy(), True, math.inf if clip is None else clip, decay)
         return found[:, 0], found[:, 2], found[:, 3]
@@ -103,7 +103,7 @@ class Chain:
         found = np.empty((len(x), 4))
         machine.compute(
             program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both, index.numpy(), moves, boxes,
-            padding, flip, *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay,
+            padding, flip, *self._factors[inputs.dtype], targets.numpy(), weights, train, float(clip), float(decay),
             self._workspace(index.shape[1]), found,
         )  # fmt: skip
         if found[:, 1].min() < 0:
