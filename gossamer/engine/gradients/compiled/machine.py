@@ -8,7 +8,7 @@ from typing import Any
 
 from numba import int64
 
-from gossamer.engine.gradients.compiled import layers
+from gossamer.engine.gradients.compiled import convolution, layers
 from gossamer.engine.gradients.compiled.compilation import entry, inlined, inner
 from gossamer.engine.gradients.compiled.program import (
     BIAS,
@@ -83,14 +83,14 @@ def image_forward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
     area = op.rows * op.columns
     if op.kind == CONVOLUTION:
         if op.padded >= 0:
-            layers.copy_lines(
+            convolution.copy_lines(
                 ws, x, op.columns, z + op.padded + op.padding_x * lanes, op.pitch, op.channels * op.rows, op.columns
             )
             x = z + op.padded
         if op.pool_rows:
-            layers.convolution_and_pool(op, par, ws, x, z + op.y, z + op.kept)
+            convolution.convolution_and_pool(op, par, ws, x, z + op.y, z + op.kept)
         else:
-            layers.convolution(op, par, ws, x, z + op.y)
+            convolution.convolution(op, par, ws, x, z + op.y)
     elif op.kind == BIAS:
         layers.bias(ws, x, area * lanes, op.channels, area, par, op.bias)
     elif op.kind == RELU:
@@ -112,12 +112,12 @@ def image_backward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
         if op.pool_rows:
             if op.scattered:
                 layers.clear(ws, op.dz, (op.outs * op.out_rows * op.dz_pitch) * lanes)
-            layers.pool_back(op, ws, z + op.kept)
+            convolution.pool_back(op, ws, z + op.kept)
         elif op.dz != op.dy:
-            layers.copy_lines(ws, op.dy, op.out_columns, op.dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns)
-        layers.weight_gradient(op, ws, z + op.padded if op.padded >= 0 else x)
+            convolution.copy_lines(ws, op.dy, op.out_columns, op.dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns)
+        convolution.weight_gradient(op, ws, z + op.padded if op.padded >= 0 else x)
         if op.dx >= 0:
-            layers.input_gradient(op, par, ws, op.dx)
+            convolution.input_gradient(op, par, ws, op.dx)
     elif op.kind == BIAS:
         layers.bias_back(ws, op.dy, area * lanes, op.channels, area, op.sums)
     elif op.kind == RELU:
@@ -143,8 +143,8 @@ def matrix_product(
     loops = ((int64(1), int64(0), int64(0)), (int64(1), int64(0), int64(0)), (count, a_next, b_next))
     done = 0
     while done < columns:
-        wide = layers.next_strip(columns - done, int64(4))
-        layers.products(
+        wide = convolution.next_strip(columns - done, int64(4))
+        convolution.products(
             rows, wide, left, a, a_row, ws, b + done * lanes, lanes, loops, out, to + done * lanes, row, lanes,
             int64(1),
         )  # fmt: skip
@@ -229,7 +229,7 @@ def finish(op: Any, grad: Any, ws: Any) -> None:
     """Add up the lanes of the sums that a layer has kept, into the gradient."""
     lanes = width(ws)
     if op.kind == CONVOLUTION:
-        layers.unpack(op, ws, grad)
+        convolution.unpack(op, ws, grad)
         if op.bias >= 0:
             layers.lanes_sum(ws, op.bias_sums, op.outs, grad, op.bias)
     elif op.kind == BIAS:

@@ -97,21 +97,6 @@ def fill(typing: Any, array: Any, number: Any) -> Any:
     return kind(array, array.dtype), code
 
 
-@intrinsic
-def opaque(typing: Any, index: Any) -> Any:
-    """The index itself, of which the compiler knows nothing.
-
-    What is loaded from there is loaded when it is needed, rather than kept from an earlier load until registers run
-    out.
-    """
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        number = args[0].type
-        return builder.asm(ir.FunctionType(number, [number]), "", "=r,0", args, side_effect=False)
-
-    return types.intp(types.intp), code
-
-
 def _elementwise(count: int, code: Callable[..., Any]) -> Any:
     """An intrinsic of `count` vectors of one type: code(builder, *vectors)."""
 
