@@ -10,6 +10,7 @@ import math
 import platform
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,8 @@ Samples = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 _NO_MOVES, _NO_BOXES = np.zeros((0, 4), np.float32), np.zeros((0, 4), np.int64)
 _NO_BYTES = np.zeros((0, 1, 1, 1), np.uint8)
+_compiled: set[np.dtype[Any]] = set()
+"""The types of numbers for which the kernels are compiled in this process."""
 
 log = logging.getLogger("gossamer")
 
@@ -101,11 +104,15 @@ class Chain:
         stored = inputs.numpy().reshape(len(inputs), *program.shape)
         both = (stored, self._nothing) if inputs.dtype == torch.uint8 else (_NO_BYTES, stored)
         found = np.empty((len(x), 4))
-        machine.compute(
-            program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both, index.numpy(), moves, boxes,
-            padding, flip, *self._factors[inputs.dtype], targets.numpy(), weights, train, float(clip), float(decay),
-            self._workspace(index.shape[1]), found,
-        )  # fmt: skip
+        # The first call compiles: other processes wait for it and then take its kernels.
+        first = self.dtype not in _compiled
+        with FileLock(cache_directory() / "compiling.lock") if first else nullcontext():
+            machine.compute(
+                program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both, index.numpy(), moves,
+                boxes, padding, flip, *self._factors[inputs.dtype], targets.numpy(), weights, train, float(clip),
+                float(decay), self._workspace(index.shape[1]), found,
+            )  # fmt: skip
+        _compiled.add(self.dtype)
         if found[:, 1].min() < 0:
             raise IndexError(f"The model has {program.classes} outputs, but the targets name other classes.")
         return found
@@ -205,9 +212,7 @@ def compiled_gradients(
     waiting = threading.Timer(1.0, notify, ["compiling kernels, once on this machine"])
     waiting.start()
     try:
-        # Other processes wait for the first one to compile and then take its kernels.
-        with FileLock(cache_directory() / "compiling.lock"):
-            found = _disagreement(chain, models.modules[0], models.layout, inputs)
+        found = _disagreement(chain, models.modules[0], models.layout, inputs)
     except NumbaError as error:
         found = f"they cannot be compiled here: {str(error).splitlines()[0]}"
     finally:

@@ -62,5 +62,5 @@ def cache_directory() -> Path:
 @cache
 def _sources() -> str:
     """A digest of the kernels' sources: numba's cache notices a change of the entry's own file alone."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(Path(__file__).parent.glob("[!_]*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
