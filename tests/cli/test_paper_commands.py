@@ -15,7 +15,7 @@ def _elsewhere(tmp_path, monkeypatch):
     """A directory of its own on a machine without datasets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path / "no-data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("gossamer.data.loading.cache_dir", lambda: tmp_path / "cache")
     folder = CATALOG["fashion-mnist"].system_folder
     if folder is not None and folder.exists():
         pytest.skip("the system has a package with Fashion-MNIST")

@@ -75,7 +75,9 @@ def test_the_engine_does_what_a_plain_loop_does():
 
 
 @pytest.mark.parametrize("sizes", ["equal", "unequal", "augmented"])
-@pytest.mark.parametrize("nodes", [5, 16])
+@pytest.mark.parametrize(
+    ("nodes", "each_form"), [(5, "autograd"), (5, "compiled"), (16, "compiled")], indirect=["each_form"]
+)
 def test_the_number_of_workers_does_not_change_a_bit(nodes, each_form, sizes):
     nodes = digit_nodes(nodes=nodes, equal_sizes=sizes != "unequal", augmented=sizes == "augmented")
     one, *others = (run_digits(data=nodes, workers=workers) for workers in (1, 2, 5))
@@ -368,6 +370,7 @@ def test_bad_input_gets_a_sentence(changes, sentence):
         run_digits(**changes)
 
 
+@pytest.mark.parametrize("each_form", ["compiled"], indirect=True)
 def test_heterogeneous_data_favour_momentum_tracking():
     nodes = data.load("digits").split(data.partition.k_class(nodes=8, k=2, seed=0))
     options = {"lr": 0.05, "batch_size": 16, "rounds": 150, "evaluate_every": 100}

@@ -5,8 +5,6 @@ import gc
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from itertools import pairwise
@@ -26,7 +24,7 @@ from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
 from gossamer.network import waiting
-from tests.processes import run_nodes
+from tests.processes import nodes, run_nodes
 
 EXPERIMENT = Experiment(
     nodes=2, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, lr=0.05,
@@ -81,23 +79,15 @@ def test_one_node_writes_the_files_and_the_log(real):
 
 @pytest.mark.timeout(300)
 def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(real, tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    killed = subprocess.Popen(
-        [sys.executable, *torchrun, "-m", "gossamer", *command(EXPERIMENT, tmp_path / "killed")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )  # fmt: skip
-    while len(StoredRun(tmp_path / "killed").rows) < 4:
-        assert killed.poll() is None
-        time.sleep(0.02)
-    workers = subprocess.run(["pgrep", "-P", str(killed.pid)], capture_output=True, text=True).stdout.split()
-    os.kill(int(workers[-1]), signal.SIGKILL)
-    try:
-        printed = killed.communicate(timeout=100)[0]
-    finally:
-        if killed.poll() is None:
-            os.killpg(killed.pid, signal.SIGKILL)
-    assert killed.returncode == 0, printed
+    words = command(EXPERIMENT, tmp_path / "killed")
+    with nodes(2, tmp_path, main, words) as (survivor, victim):
+        while len(StoredRun(tmp_path / "killed").rows) < 4:
+            assert victim.is_alive()
+            time.sleep(0.02)
+        victim.kill()
+    said = (tmp_path / "0.out").read_text()
+    assert (survivor.exitcode, "Traceback" in said) == (2, False), said
+    run_nodes(2, tmp_path, main, words)
     assert untimed(StoredRun(tmp_path / "killed")) == untimed(real[0])
 
 

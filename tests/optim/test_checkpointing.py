@@ -59,7 +59,7 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
     newest.write_bytes(content)
     site = Site(tmp_path, ALONE)
     assert site.saver.resume() == 6
-    assert not newest.exists(), "it will be written anew"
+    assert not newest.exists(), "it will be written again"
     assert newest.with_name("round-000000008.ckpt.damaged").read_bytes() == content, "it is set aside, not deleted"
     assert torch.equal(site.train(8), whole)
     assert f"{newest} is damaged" in caplog.text

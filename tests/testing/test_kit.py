@@ -82,10 +82,9 @@ def test_nesterov_without_momentum_is_plain_sgd():
 
 
 def test_a_class_an_instance_and_a_name_are_taken():
-    reports = check_method("dsgd"), check_method(DSGD), check_method(DSGD())
-    assert reports[0] == reports[1] == reports[2]
-    assert reports[0].method == "DSGD"
-    assert check_method("dsgd", seed=1) == reports[0]
+    report = check_method("dsgd")
+    assert report.method == "DSGD"
+    assert report == check_method(DSGD) == check_method(DSGD(), seed=1)
     with pytest.raises(GossamerError, match="no method 'dsg'; did you mean 'dsgd'"):
         check_method("dsg")
 
