@@ -106,7 +106,7 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as plain words and numbers."""
-        return dataclasses.asdict(self)
+        return {key: getattr(self, key) for key in self.keys()}
 
     def progress(self, row: dict[str, Any]) -> float:
         """The fraction of the run that is made at a row of its figures."""

@@ -373,7 +373,7 @@ def get(spec: str, **hyperparameters: Any) -> Method:
                 raise InputError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
             raise unknown(f"hyper-parameter of {cls.facts.title}", key, known)
     try:
-        inspect.signature(cls).bind(**hyperparameters)
+        specs.signature(cls).bind(**hyperparameters)
     except TypeError as error:
         raise InputError(
             f"{cls.facts.title} cannot be made: {error}; hyper-parameters follow its name, as in {cls.name}:key=value."
