@@ -31,7 +31,7 @@ neighbours = ["berlin"]
 NETWORK = """
 set -eu
 program() { "$PYTHON" -m tests.links.programs "$@"; }
-until_there_is() { until [ -e $1 ]; do sleep 0.05; done }
+until_there_is() { until [ -e $1 ]; do [ ! -e failed ]; sleep 0.2; done }
 site() {
   mkdir -p /etc/wireguard /run/wireguard
   mount --bind links/$1 /etc/wireguard
@@ -44,7 +44,7 @@ site() {
   fi
   touch $1.up
   until_there_is berlin.up
-  links/$1/launch.sh --module tests.links.programs train links/$1/graph.txt &
+  { links/$1/launch.sh --module tests.links.programs train links/$1/graph.txt || touch failed; } &
   launched=$!
   until_there_is $1.paused
   "$PYTHON" -m gossamer doctor --network --json >$1.seen
@@ -76,7 +76,7 @@ ip -n stranger route add 10.77.0.2 via 192.0.2.2
 program capture port-berlin outside.bytes &
 until_there_is outside.bytes.ready
 for site in berlin lima; do
-  ip netns exec $site bash -euc "site $site" >$site.out 2>&1 &
+  { ip netns exec $site bash -euc "site $site" >$site.out 2>&1 || touch failed; } &
   sites="${sites:-} $!"
 done
 until_there_is berlin.doctor
@@ -88,7 +88,8 @@ until_there_is berlin.unguarded
 until_there_is lima.unguarded
 ip netns exec stranger bash -euc "program knock unguarded.json '$targets'"
 touch go-on
-for site in $sites; do wait $site; done
+wait $sites
+[ ! -e failed ]
 sleep 0.3
 """
 
