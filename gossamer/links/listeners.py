@@ -112,12 +112,9 @@ def _owners() -> dict[str, tuple[str, bool]]:
     """By the inode of a socket: what was started, and whether it has loaded torch."""
     owners = {}
     for process in _processes():
-        inodes = []
         try:
-            for entry in (process / "fd").iterdir():
-                target = entry.readlink().name
-                if target.startswith("socket:["):
-                    inodes.append(target[len("socket:[") : -1])
+            targets = [_target(entry) for entry in (process / "fd").iterdir()]
+            inodes = [target[len("socket:[") : -1] for target in targets if target.startswith("socket:[")]
             if inodes:
                 started = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
                 torch = "/libtorch" in (process / "maps").read_text(encoding="utf-8", errors="replace")
@@ -125,6 +122,14 @@ def _owners() -> dict[str, tuple[str, bool]]:
         except OSError:  # it has ended, or belongs to somebody else
             continue
     return owners
+
+
+def _target(entry: Path) -> str:
+    """What an open file is; empty if it has been closed meanwhile."""
+    try:
+        return entry.readlink().name
+    except OSError:
+        return ""
 
 
 def _processes() -> Iterator[Path]:
