@@ -110,7 +110,7 @@ def _decoded(digits: str) -> IPv4Address | IPv6Address:
 
 def _owners() -> dict[str, tuple[str, bool]]:
     """By the inode of a socket: what was started, and whether it has loaded torch."""
-    owners = {}
+    owners: dict[str, tuple[str, bool]] = {}
     for process in _processes():
         try:
             targets = [_target(entry) for entry in (process / "fd").iterdir()]
