@@ -86,15 +86,15 @@ export GLOO_SOCKET_IFNAME={interface}
 
 def write_site_files(plan: Plan, directory: Path) -> None:
     """Write one directory per site, all of them or none. A private key is only in the configuration of its site."""
-    if directory.is_symlink() or (directory.exists() and (not directory.is_dir() or any(directory.iterdir()))):
-        raise InputError(
-            f"{directory} exists, and keys in it may be in use, so nothing is overwritten; choose another directory or "
-            "move it away."
-        )
     make_keys = key_maker()
     keys = [("", site.public_key) if site.public_key else make_keys() for site in plan.sites]
     temporary = directory.parent / f".{directory.name}.{token_hex(8)}.tmp"
     try:
+        if directory.is_symlink() or (directory.exists() and (not directory.is_dir() or any(directory.iterdir()))):
+            raise InputError(
+                f"{directory} exists, and keys in it may be in use, so nothing is overwritten; choose another "
+                "directory or move it away."
+            )
         directory.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir(mode=0o700)
         for k, site in enumerate(plan.sites):

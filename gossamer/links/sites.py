@@ -193,6 +193,9 @@ def _check_key(name: str, key: str) -> None:
 def _check_distinct(sites: tuple[Site, ...], subnet: IPv4Network) -> None:
     names: set[str] = set()
     endpoints: dict[str, str] = {}
+    keys = [site.public_key for site in sites if site.public_key]
+    if len(set(keys)) < len(keys):
+        raise InputError("Two sites have the same public_key, so WireGuard could not tell them apart; make new keys.")
     for site in sites:
         if site.name.casefold() in names:  # directories are named after sites, and some disks ignore the case
             raise InputError(f"Two sites are called '{site.name}'; give each a name of its own.")

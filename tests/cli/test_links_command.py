@@ -118,12 +118,11 @@ def test_without_cryptography_wg_makes_the_keys(monkeypatch):
 
 
 def test_a_site_may_keep_its_private_key(links):
-    own = base64.b64encode(bytes(range(32))).decode()
-    place, *_ = links(CHAIN.replace('name = "tokyo"', f'name = "tokyo"\npublic_key = "{own}"'))
+    place, *_ = links(CHAIN.replace('name = "tokyo"', f'name = "tokyo"\npublic_key = "{KEY}"'))
     interface, _ = sections(place / "tokyo" / "gossamer.conf")
     assert "PrivateKey" not in interface
     assert interface["PostUp"] == "wg set %i private-key /etc/wireguard/%i.key"
-    assert sections(place / "oslo" / "gossamer.conf")[1]["tokyo"]["PublicKey"] == own
+    assert sections(place / "oslo" / "gossamer.conf")[1]["tokyo"]["PublicKey"] == KEY
 
 
 def test_the_launch_command_is_torchruns_static_form(links):
@@ -159,6 +158,7 @@ def test_a_byte_order_mark_changes_nothing(tmp_path):
 
 
 TWO = '[[site]]\nname = "a"\naddress = "192.0.2.1"\n[[site]]\nname = "b"\naddress = "192.0.2.2"\n'
+KEY = base64.b64encode(bytes(range(32))).decode()
 REFUSED = {
     "no TOML": ("[[site", "It is not TOML"),
     "too many digits": (f"graph = {'9' * 5000}", "It is not TOML"),
@@ -177,6 +177,10 @@ REFUSED = {
     "a wrong subnet": ('subnet = "10.77.0.1/24"\n' + TWO, "subnet must be a range of IPv4 addresses"),
     "a small subnet": ('subnet = "10.77.0.0/31"\n' + TWO, "addresses for 0 sites, but there are 2"),
     "a wrong key": (TWO + 'public_key = "abc"', "The public_key of 'b' is no key of WireGuard"),
+    "the same key twice": (
+        TWO.replace('"b"\n', f'"b"\npublic_key = "{KEY}"\n').replace('"a"\n', f'"a"\npublic_key = "{KEY}"\n'),
+        "Two sites have the same public_key",
+    ),
     "no graph": (TWO, "There is no graph"),
     "an unknown graph": ('graph = "rnig"\n' + TWO, "There is no topology 'rnig'; did you mean 'ring'?"),
     "a schedule": ('graph = "one-peer-exponential"\n' + TWO + '[[site]]\nname = "c"\n[[site]]\nname = "d"\n', "--mesh"),
@@ -224,6 +228,9 @@ def test_a_full_disk_leaves_nothing_behind(links, tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["sites.toml"]
 
 
-def test_a_missing_file_is_a_sentence(gossamer, tmp_path):
+def test_a_missing_file_and_an_impossible_place_are_sentences(gossamer, tmp_path):
+    (tmp_path / "sites.toml").write_text(CHAIN, encoding="utf-8")
+    _, err = gossamer("links", tmp_path / "sites.toml", "--out", tmp_path / ("x" * 300), code=2)
+    assert "File name too long" in err
     _, err = gossamer("links", tmp_path / "none.toml", "--out", tmp_path / "out", code=2)
     assert "There is no such file; give a TOML file" in err
