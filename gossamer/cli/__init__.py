@@ -1,8 +1,11 @@
 """The command line: thin commands over the library. torch is imported only when a command needs it."""
 
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
+
+from gossamer._common.formatting import printable, say
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -19,6 +22,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     from gossamer.errors import GossamerError
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    if logging.lastResort:
+        logging.lastResort.setFormatter(_PrintableLog())
     try:
         app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -27,12 +32,17 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print("gossamer: interrupted; what is finished is kept", file=sys.stderr)
+        say("gossamer: interrupted; what is finished is kept", error=True)
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(0)
+
+
+class _PrintableLog(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _sentence(error: "CycloptsError") -> str:
@@ -55,5 +65,5 @@ def _command(given: list[str]) -> str:
 
 
 def _fail(sentence: str) -> NoReturn:
-    print(f"gossamer: {sentence}", file=sys.stderr)
+    say(f"gossamer: {sentence}", error=True)
     sys.exit(2)

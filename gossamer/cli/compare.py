@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import GivenToAll, Load, SharedSettings, Whole, numbers, specs
 from gossamer.errors import InputError
 
@@ -96,7 +97,7 @@ def compare(
     else:
         print_ranking(comparison.cells)
         if outcome.skipped:
-            print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
-        print(f"report: {page}")
+            say(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
+        say(f"report: {page}")
     if outcome.failed:
         raise SystemExit(1)

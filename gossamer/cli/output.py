@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer._common.files import to_json
-from gossamer._common.formatting import NONE, mean_std, percent, word
+from gossamer._common.formatting import NONE, mean_std, percent, printable, say, word
 
 if TYPE_CHECKING:
     from gossamer.experiments.selection import Cell
@@ -26,9 +26,9 @@ def print_table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for k, title in enumerate(head):
         # As Text: a name such as "Sign [ours]" is not markup.
-        table.add_column(Text(title), justify="left" if k < text or not figures else "right", no_wrap=True)
+        table.add_column(Text(printable(title)), justify="left" if k < text or not figures else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
     if not sys.stdout.isatty():
         # Other programs read this: nothing is truncated.
@@ -36,12 +36,12 @@ def print_table(
     console.print(table)
     if caption:
         # Not as the table's own caption, which is wrapped to the table's width and padded.
-        console.print(caption, style="table.caption", markup=False, highlight=False)
+        console.print(printable(caption), style="table.caption", markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:
     """JSON for other programs."""
-    print(to_json(value, indent=1))
+    say(to_json(value, indent=1))
 
 
 def print_run(run: "StoredRun", as_json: bool = False) -> None:
@@ -54,12 +54,12 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
     e = run.experiment
     network = run.about.get("network", "simulated")
     length = f"{e.rounds} rounds" if e.rounds else f"{e.epochs:g} epochs"
-    print(
+    say(
         f"{run.label} on {e.dataset}, {e.nodes} nodes ({network}), {e.partition}, {e.topology}, "
         f"step size {e.lr:g}, {length}, seed {e.seed}: {run.status}"
     )
     if run.outcome and "reason" in run.outcome:
-        print(run.outcome["reason"])
+        say(run.outcome["reason"])
     if run.rows:
         shown = [f"{percent(run.rows[-1][key])} %" for key in _PERCENTAGES if key in run.rows[-1]]
         titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
@@ -67,7 +67,7 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
             # Maybe not the whole test set.
             titles, shown = ["test samples", *titles], [str(run.rows[-1]["test_samples"]), *shown]
         _print_figures(["round", *titles, "consensus distance"], _figures(run.rows[-1], shown))
-    print(f"run: {run.directory}")
+    say(f"run: {run.directory}")
 
 
 _PERCENTAGES = {
@@ -134,7 +134,7 @@ def print_ranking(cells: "Sequence[Cell]") -> None:
         if note := seeds_note(members):
             notes.append(": ".join(filter(None, [", ".join(panel), note])))
     for note in dict.fromkeys(notes):
-        print(f"note: {note}")
+        say(f"note: {note}")
 
 
 def differing(experiments: list[dict[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer._common.formatting import NONE, Advance, duration, percent, progress_bar, word
+from gossamer._common.formatting import NONE, Advance, duration, percent, printable, progress_bar, say, word
 from gossamer._common.metrics import Row
 from gossamer.cli.output import differing
 from gossamer.experiments.experiment import Experiment
@@ -55,7 +55,7 @@ def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Advanc
             left.remove(experiment)
             name = ", ".join([experiment.label, *(f"{key} {word(getattr(experiment, key))}" for key in axes)])
             end = _end(StoredRun(directory / experiment.id))
-            print(f"{len(experiments) - len(left)} of {len(experiments)}: {name}: {end}", file=sys.stderr, flush=True)
+            say(f"{len(experiments) - len(left)} of {len(experiments)}: {name}: {end}", error=True)
 
     return look
 
@@ -90,7 +90,7 @@ def evaluation_lines(experiment: Experiment) -> Callable[[Row], None]:
             f"train loss {NONE if row['train_loss'] is None else format(row['train_loss'], '.3g')}"
         )
         left = f"; about {duration(spent * (1 - at) / (at - first))} left" if first < at < 1 else ""
-        print(f"{unit} {word(row[unit])} of {word(total)}: {figures}{left}", file=sys.stderr, flush=True)
+        say(f"{unit} {word(row[unit])} of {word(total)}: {figures}{left}", error=True)
 
     return tell
 
@@ -106,6 +106,7 @@ def live_table(
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
+    from rich.text import Text
 
     newest: dict[str, Row] = {}
 
@@ -124,7 +125,7 @@ def live_table(
                     f"{row['loss']:.3f}",
                     f"{row['consensus_distance']:.2g}",
                 ]
-            result.add_row(e.label, f"{e.lr:g}", str(e.seed), *figures)
+            result.add_row(Text(printable(e.label)), f"{e.lr:g}", str(e.seed), *figures)
         return result
 
     with Live(table(), console=Console(stderr=True, force_terminal=shown), transient=True, auto_refresh=False) as live:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import Load, Only, Whole, words
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
     ]
     finished = sum(status in ("done", "diverged") for status in states)
     print_table(["run", "status", *varying], rows, figures=False)
-    print(f"{len(rows)} runs in {directory}, {finished} of them finished, {len(rows) - finished} to make")
+    say(f"{len(rows)} runs in {directory}, {finished} of them finished, {len(rows) - finished} to make")
 
 
 def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json: bool) -> None:
@@ -144,4 +145,4 @@ def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json
         print_json({**values, "cells": [cell.to_dict() for cell in cells]})
         return
     print_ranking(cells)
-    print(f"runs: {directory} ({outcome.sentence})")
+    say(f"runs: {directory} ({outcome.sentence})")

@@ -1,11 +1,11 @@
 """Runs as a table for other programs: CSV, or Parquet (pip install 'gossamer[data]')."""
 
-import csv
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer._common.files import replacing
+from gossamer._common.formatting import write_csv
 from gossamer._common.metrics import Row
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun, find_runs
@@ -37,9 +37,7 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if path.suffix == ".csv":
         with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, columns)
-            table.writeheader()
-            table.writerows(rows)
+            write_csv(file, [columns, *([row.get(column, "") for column in columns] for row in rows)])
     elif path.suffix == ".parquet":
         check_format(path)
         import pyarrow

@@ -329,7 +329,8 @@ def _warn_of_a_store_that_outlives_its_processes() -> None:
     if kept and restarts != "0" and os.environ.get("RANK") == "0":
         log.warning(
             "torchrun may restart this program (--max-restarts=%s), but init_process_group can then hang; set "
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun.",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun or, if it was started with "
+            "--master-addr, start torchrun itself again instead.",
             restarts,
         )
 

@@ -1,15 +1,14 @@
 """Tables as Markdown, LaTeX (booktabs) and CSV."""
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gossamer._common.files import write_text
-from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word
+from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word, write_csv
 from gossamer.experiments.store import StoredRun
 from gossamer.report.comparison import Comparison, ComparisonPanel, MethodResult, collect
 
@@ -131,17 +130,15 @@ def latex(table: Table) -> str:
 
 def results_csv(comparison: Comparison) -> str:
     """One line per method and panel, with unrounded values and all settings of the panel."""
-    buffer = StringIO()
     settings = list(comparison.panels[0].settings)
     head = ["method", *settings, "lr", "mean", "std", "seeds", "seeds_wanted", "note"]
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(head)
+    rows: list[list[Any]] = [head]
     for panel in comparison.panels:
         for entry in panel.entries:
             own = {**panel.settings, **entry.own_settings}
             figures = [_plain(entry.mean), _plain(entry.std), entry.cell.seeds, entry.wanted]
-            writer.writerow([entry.method, *own.values(), entry.cell.lr, *figures, entry.missing])
-    return buffer.getvalue()
+            rows.append([entry.method, *own.values(), entry.cell.lr, *figures, entry.missing])
+    return _csv(rows)
 
 
 def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> list[Path]:
@@ -161,8 +158,12 @@ def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> lis
 
 def plain_csv(table: Table) -> str:
     """The table as CSV."""
+    return _csv([table.head, *table.rows])
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> str:
     buffer = StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([table.head, *table.rows])
+    write_csv(buffer, rows)
     return buffer.getvalue()
 
 
