@@ -11,6 +11,7 @@ import platform
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import llvmlite.binding
@@ -115,12 +116,12 @@ class Chain:
                 boxes = torch.stack(rectangles, 1).to(torch.int64).numpy()
         stored = inputs.numpy().reshape(len(inputs), *program.shape)
         both = (stored, self._nothing) if inputs.dtype == torch.uint8 else (_NO_BYTES, stored)
-        sizes = [len(index) for index in indices]
-        largest = max(sizes)
+        sizes = [index.numel() for index in indices]
+        starts, largest = np.array([0, *accumulate(sizes)]), max(sizes)
         found, turn = np.empty((len(x), 4)), np.zeros(1, np.int64)
         arguments = (
             program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both,
-            torch.cat(tuple(indices)).numpy(), np.cumsum([0, *sizes]), moves, boxes, padding, flip,
+            torch.cat(tuple(indices)).numpy(), starts, moves, boxes, padding, flip,
             *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay, turn,
         )  # fmt: skip
 

@@ -30,9 +30,9 @@ from gossamer.engine.gradients.compiled.vectors import (
 
 @inner
 def clear(ws: Any, at: int, numbers: int) -> None:
-    """Zeros."""
-    for i in range(at, at + numbers):
-        ws[i] = 0.0
+    """Zeros, a whole number of vectors."""
+    for i in range(at, at + numbers, width(ws)):
+        store(ws, i, fill(ws, 0.0))
 
 
 @inner
