@@ -94,7 +94,7 @@ class Simulation:
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         weights = data.loss_weights(settings.node_weight)
-        self.gradients = gradients_of(self.models, data, settings.batch_size, weights, self._generators, notify)
+        self.gradients = gradients_of(self.models, data, weights, self._generators, notify)
 
     def advance(self) -> None:
         """One round."""
@@ -164,20 +164,14 @@ class Simulation:
 
     def _compute_gradients(self) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
-        groups, batches, draw = self.gradients.groups, self.batches, self.data.pipeline.draw
-        samples = [0] * len(groups)
-
-        def one(k: int) -> None:
-            nodes = groups[k]
-            indices = [batches.next(node) for node in nodes]
-            draws = [draw(len(i), batches.generators[node]) for i, node in zip(indices, nodes, strict=True)]
-            found = self.gradients.compute(nodes, indices, draws, self.settings.clip, self.settings.weight_decay)
-            own = slice(nodes.start, nodes.stop)
-            self._losses[own], self._gradient_sums[own], self._gradient_norms[own] = found
-            samples[k] = sum(map(len, indices))
-
-        self._workers.run(one, len(groups))
-        return sum(samples)
+        batches, draw = self.batches, self.data.pipeline.draw
+        indices = [batches.next(node) for node in range(self.data.nodes)]
+        sizes = [index.numel() for index in indices]  # len() of a tensor takes microseconds
+        draws = [draw(size, generator) for size, generator in zip(sizes, batches.generators, strict=True)]
+        self._losses, self._gradient_sums, self._gradient_norms = self.gradients.compute(
+            indices, draws, self.settings.clip, self.settings.weight_decay, self._workers
+        )
+        return sum(sizes)
 
     def _refuse_divergence(self, lr: float) -> None:
         """Stop before a loss or a gradient that is not finite reaches the other nodes."""
@@ -228,5 +222,7 @@ class Simulation:
 
 def _not_finite(*numbers: Tensor) -> list[int]:
     """The nodes for which one of the tensors [N] is not finite."""
+    if all(math.isfinite(n.sum()) for n in numbers):
+        return []
     fine = torch.stack([n.isfinite() for n in numbers]).all(0)
     return [] if fine.all() else (~fine).nonzero().flatten().tolist()

@@ -31,33 +31,25 @@ class Gradients(Protocol):
     """Computes the losses and gradients of nodes, and scores their models.
 
     Everything that this needs beside the nodes' parameters is its own: buffers, layouts, modules, the training data on
-    the right device. The same arguments give the same bits on every thread.
+    the right device. A node is computed by one thread, and the bits do not depend on which one.
     """
 
     form: str
     """Names the computation. Two forms may round differently, so a change of bits needs another name."""
 
-    groups: list[range]
-    """The nodes that are computed together, in ascending order.
-
-    Rounding may depend on them, so they follow from the model, the number of nodes and the batch size alone, never from
-    the number of workers.
-    """
-
     def compute(
         self,
-        nodes: range,
         indices: Sequence[Tensor],
         draws: Sequence[Tensor | None],
         clip: float | None,
         weight_decay: float,
+        workers: Workers,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Overwrite the gradients of one group; returns its losses, and the sums and norms of the gradients, [G] each.
+        """Overwrite the gradients of all nodes; returns losses, and the sums and norms of the gradients, [N] each.
 
-        Node `nodes[k]` trains on the samples `indices[k]`, augmented by the random numbers `draws[k]` that
-        `Pipeline.draw` gave for them. The gradients are clipped, then weight decay is added; losses are not scaled by
-        the loss weights, sums and norms are those before clipping. Groups may be computed at the same time on different
-        threads.
+        Node k trains on the samples `indices[k]`, augmented by the random numbers `draws[k]` that `Pipeline.draw` gave
+        for them. The gradients are clipped, then weight decay is added; losses are not scaled by the loss weights, sums
+        and norms are those before clipping. The workers share the nodes.
         """
         ...
 
@@ -69,7 +61,6 @@ class Gradients(Protocol):
 def gradients_of(
     models: NodeModels,
     data: NodeData,
-    batch_size: int,
     loss_weights: Tensor,
     generators: NodeGenerators | None,
     notify: Callable[[str], None] = log.info,
@@ -84,7 +75,7 @@ def gradients_of(
         if plan.fits(sample, data.dataset.train_targets[:1]) and _kernels_can_run():
             from gossamer.engine.gradients.compiled import compiled_gradients
 
-            compiled = compiled_gradients(plan, models, data, batch_size, loss_weights, notify)
+            compiled = compiled_gradients(plan, models, data, loss_weights, notify)
             if compiled is not None:
                 return compiled
     return AutogradGradients(models, data, loss_weights, generators)

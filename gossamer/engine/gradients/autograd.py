@@ -24,7 +24,6 @@ class AutogradGradients:
     def __init__(
         self, models: NodeModels, data: NodeData, loss_weights: Tensor, generators: NodeGenerators | None = None
     ) -> None:
-        self.groups = [range(node, node + 1) for node in range(data.nodes)]
         self._models, self._pipeline, self._generators = models, data.pipeline, generators
         self._device = models.x.device
         self._inputs = data.dataset.train_inputs.to(self._device)
@@ -33,24 +32,28 @@ class AutogradGradients:
 
     def compute(
         self,
-        nodes: range,
         indices: Sequence[Tensor],
         draws: Sequence[Tensor | None],
         clip: float | None,
         weight_decay: float,
+        workers: Workers,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each node's forward and backward pass."""
-        losses = torch.tensor(list(map(self._gradient, nodes, indices, draws)), dtype=torch.float64)
-        own = slice(nodes.start, nodes.stop)
-        grads = self._models.grad[own]
-        with torch.no_grad():
-            sums, norms = grads.sum(1), torch.stack([torch.linalg.vector_norm(row) for row in grads])
-            if clip is not None:
-                for row, norm in zip(grads, norms.tolist(), strict=True):
-                    if norm > clip:
-                        row.mul_(clip / norm)
-            if weight_decay:
-                grads.add_(self._models.x[own], alpha=weight_decay)
+        found = torch.zeros(3, len(indices), dtype=torch.float64)
+
+        def one(node: int) -> None:
+            found[0, node] = self._gradient(node, indices[node], draws[node])
+            grad = self._models.grad[node]
+            with torch.no_grad():
+                norm = torch.linalg.vector_norm(grad)
+                found[1, node], found[2, node] = grad.sum(), norm
+                if clip is not None and norm > clip:
+                    grad.mul_(clip / float(norm))
+                if weight_decay:
+                    grad.add_(self._models.x[node], alpha=weight_decay)
+
+        workers.run(one, len(indices))
+        losses, sums, norms = found
         return losses, sums, norms
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
