@@ -11,7 +11,7 @@ from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import Any
 
-from gossamer.errors import DiskError
+from gossamer.errors import DiskError, InputError
 
 
 @contextmanager
@@ -41,6 +41,18 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def read_text(path: Path | str) -> str:
+    """A text file in UTF-8, with or without a byte order mark."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DiskError(f"There is no file {path}; correct its path.") from None
+    except OSError as error:
+        raise DiskError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except UnicodeError:
+        raise InputError(f"{path} is not a text file in UTF-8; save it as such.") from None
 
 
 def write_text(path: Path, text: str) -> None:

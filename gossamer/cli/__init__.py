@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from gossamer._common.formatting import printable, say
@@ -12,19 +13,25 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 success, 1 some runs failed, 2 a `GossamerError`, 130 interrupted.
+    """Run the command line and exit: 0 success, 1 some runs failed, 2 bad input or a bad place, 130 interrupted.
 
     A run that diverges is not a failure: divergence is a result.
     """
     from cyclopts import CycloptsError
 
     from gossamer.cli.app import app
-    from gossamer.errors import GossamerError
+    from gossamer.errors import GossamerError, InputError
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
     if logging.lastResort:
         logging.lastResort.setFormatter(_PrintableLog())
     try:
+        for argument in arguments:
+            if any("\ud800" <= letter <= "\udfff" for letter in argument):  # bytes that Python could not decode
+                raise InputError(f"The argument {argument!a} is not text in UTF-8; rename what it names.")
         app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
@@ -32,11 +39,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        say("gossamer: interrupted; what is finished is kept", error=True)
-        sys.exit(130)
+        _fail("interrupted; what is finished is kept", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        _fail("", 1)
+    except (OSError, UnicodeError, RecursionError, OverflowError, MemoryError) as error:
+        _fail(_outside(error))
     sys.exit(0)
 
 
@@ -64,6 +71,34 @@ def _command(given: list[str]) -> str:
     return f"{given[0]} " if given and not given[0].startswith("-") and given[0] in app else ""
 
 
-def _fail(sentence: str) -> NoReturn:
-    say(f"gossamer: {sentence}", error=True)
-    sys.exit(2)
+def _outside(error: Exception) -> str:
+    """What the system or Python refused to do with what it was given: in this place no command has to expect it."""
+    from gossamer.errors import describe
+
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        if error.filename is None:
+            return f"Cannot read or write: {reason}; check the place that this command reads from or writes to."
+        return f"Cannot use {os.fsdecode(error.filename)}: {reason}; give another path."
+    if isinstance(error, UnicodeEncodeError):
+        return f"The text {error.object[error.start : error.end]!a} is no {error.encoding}; use UTF-8 everywhere."
+    if isinstance(error, UnicodeError):
+        return f"A file or a name is not text in UTF-8 ({describe(error)}); use UTF-8 everywhere."
+    if isinstance(error, RecursionError):
+        return f"Something that was given is nested too deeply ({describe(error)}); use fewer brackets."
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory ({describe(error)}); use smaller numbers."
+    return f"A number that was given is too large ({describe(error)}); use a smaller one."
+
+
+def _fail(sentence: str, code: int = 2) -> NoReturn:
+    if sentence:
+        with suppress(OSError):
+            say(f"gossamer: {sentence}", error=True)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # What cannot be written now cannot be written when Python ends, which would then change the exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)

@@ -1,5 +1,6 @@
 """What commands print."""
 
+import math
 import sys
 from collections.abc import Sequence
 from statistics import fmean
@@ -158,5 +159,6 @@ def _accuracies(cell: "Cell") -> list[str]:
     if cell.mean is None:
         return [cell.missing, NONE, NONE]
     last = [run.rows[-1] for run in cell.runs]
-    worst, averaged = min(r["accuracy_min"] for r in last), fmean(r["averaged_accuracy"] for r in last)
+    worst = min(r.get("accuracy_min", math.nan) for r in last)
+    averaged = fmean(r.get("averaged_accuracy", math.nan) for r in last)
     return [f"{mean_std(cell.mean, cell.std, scale=100)} %", f"{percent(worst)} %", f"{percent(averaged)} %"]

@@ -205,6 +205,7 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
     if not (directory / "run.json").exists():
         raise InputError(f"{directory} is not a run: it holds no run.json; give the directory of one run.")
     found = StoredRun(directory)
+    found.check()
     if plot:
         from gossamer.report.figures import draw_run
 

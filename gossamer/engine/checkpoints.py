@@ -70,8 +70,9 @@ class CheckpointDirectory:
                 "not to the same bits as if it had never stopped.",
                 saved["round"], form, self.identity["form"],
             )  # fmt: skip
-        simulation.load_state_dict(saved["round"], saved["content"]["simulation"])
-        return History(json.loads(saved["content"]["history"]))
+        with files.taking_over(files.path_of(self.directory, saved["round"])):
+            simulation.load_state_dict(saved["round"], saved["content"]["simulation"])
+            return History([{**row, "round": int(row["round"])} for row in json.loads(saved["content"]["history"])])
 
     def _newest(self) -> dict[str, Any] | None:
         saved: dict[str, Any] | None = None

@@ -187,7 +187,8 @@ class Meter:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         self._loss.copy_(saved["loss"])
-        self._rounds, self._samples, self.seconds = saved["rounds"], saved["samples"], saved["seconds"]
+        self._rounds, self._samples = int(saved["rounds"]), int(saved["samples"])
+        self.seconds = float(saved["seconds"])
 
 
 _WITHOUT_FLOAT64 = {"mps"}

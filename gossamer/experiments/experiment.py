@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from gossamer._common.checks import MOST_NODES
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 
@@ -92,7 +93,9 @@ class Experiment:
         for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 0), ("seed", 0)):
             if getattr(self, key) < least:
                 raise InputError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
-        for key, most in (("nodes", MOST_NODES), ("rounds", 2**62), ("batch_size", 2**62), ("seed", 2**62 - 1)):
+        huge = 2**62
+        for key, most in (("nodes", MOST_NODES), ("rounds", huge), ("batch_size", huge), ("evaluations", huge),
+                          ("seed", huge - 1)):  # fmt: skip
             if getattr(self, key) > most:
                 raise InputError(f"{key} must be at most {most:,}, but it is {getattr(self, key):,}.")
         for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
@@ -190,8 +193,6 @@ class Experiment:
         changed = [f"{k}={given[k]}" for k in usual if k in given and given[k] != usual[k]]
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
-
-MOST_NODES = 1_000_000
 
 AUGMENTATIONS = ("usual", "erasing", "none")
 

@@ -152,9 +152,11 @@ class Cell:
 
 def select(runs: Iterable[StoredRun]) -> list[Cell]:
     """The cells of these runs, in the order in which they come, each with its best step size."""
-    groups: dict[str, list[StoredRun]] = {}
+    groups: dict[tuple[Any, ...], list[StoredRun]] = {}
     for run in runs:
-        groups.setdefault(run.cell, []).append(run)
+        # The settings too: a run whose files claim a cell that is not its own must not spoil the others' means.
+        shared = (value for key, value in run.experiment.settings.items() if key not in ("method", "lr", "seed"))
+        groups.setdefault((run.cell, *shared), []).append(run)
     return [_cell(group) for group in groups.values()]
 
 

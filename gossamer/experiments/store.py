@@ -12,35 +12,42 @@ rounds alone, each counted once.
 Every file is written to a temporary file and then renamed, so none is ever half-written.
 """
 
+import codecs
 import logging
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from gossamer._common.files import to_json, write_text
 from gossamer._common.formatting import said
 from gossamer._common.metrics import Row
 from gossamer.errors import DiskError, GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
+from gossamer.topology.graph import Graph
 
 log = logging.getLogger("gossamer")
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0)]
 
 
 class StoredGraph(TypedDict):
     """The graph in run.json."""
 
     name: str
-    nodes: int
-    period: int
-    edges: list[list[int]]
+    nodes: Count
+    period: Annotated[int, Meta(ge=1, le=2**53)]
+    edges: list[Annotated[list[Count], Meta(min_length=2, max_length=2)]]
     p: float | None
     spectral_gap: float | None
-    degree: int
+    degree: Count
 
 
 class StoredPartition(TypedDict):
@@ -48,7 +55,7 @@ class StoredPartition(TypedDict):
 
     recipe: str
     classes: list[str]
-    counts: list[list[int]]
+    counts: list[list[Count]]
     label_distance: float | None
 
 
@@ -59,40 +66,40 @@ class RunFile(TypedDict):
     cell: str
     label: str
     network: NotRequired[Literal["simulated", "processes"]]
-    experiment: dict[str, Any]
+    experiment: dict[str, str | int | float]
     versions: NotRequired[dict[str, str]]
     """`Experiment.file_versions` when the run was made."""
     graph: NotRequired[StoredGraph]
     partition: NotRequired[StoredPartition]
-    environment: NotRequired[dict[str, Any]]
+    environment: NotRequired[dict[str, str | int | None]]
 
 
 class MetricsRow(TypedDict):
     """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure."""
 
-    round: int
-    epoch: float
+    round: Count
+    epoch: Amount
     lr: NotRequired[float | None]
-    test_samples: NotRequired[int]
+    test_samples: NotRequired[Count]
     """Those of the accuracies and losses below; older runs do not have it: they used the whole test set."""
-    accuracy: float
-    accuracy_min: NotRequired[float | None]
-    accuracy_max: NotRequired[float | None]
+    accuracy: Share
+    accuracy_min: NotRequired[Share]
+    accuracy_max: NotRequired[Share]
     loss: NotRequired[float | None]
     loss_min: NotRequired[float | None]
     loss_max: NotRequired[float | None]
-    node_accuracy: NotRequired[list[float | None] | None]
-    node_loss: NotRequired[list[float | None] | None]
-    averaged_accuracy: NotRequired[float | None]
+    node_accuracy: NotRequired[list[Share]]
+    node_loss: NotRequired[list[float | None]]
+    averaged_accuracy: NotRequired[Share]
     averaged_loss: NotRequired[float | None]
     train_loss: NotRequired[float | None]
     consensus_distance: NotRequired[float | None]
     tracking_error: NotRequired[float | None]
     gradient_norm: NotRequired[float | None]
-    bytes_sent: NotRequired[float | None]
-    samples_per_second: NotRequired[float | None]
-    seconds: NotRequired[float | None]
-    validation_accuracy: NotRequired[float | None]
+    bytes_sent: NotRequired[Amount | None]
+    samples_per_second: NotRequired[Amount | None]
+    seconds: NotRequired[Amount | None]
+    validation_accuracy: NotRequired[Share | None]
 
 
 class DoneFile(TypedDict):
@@ -101,16 +108,18 @@ class DoneFile(TypedDict):
     status: Literal["done", "diverged", "failed"]
     reason: NotRequired[str]
     """Why a run diverged or failed."""
-    round: NotRequired[int]
-    node: NotRequired[int]
+    round: NotRequired[Count]
+    node: NotRequired[Count]
     """Where it diverged."""
     traceback: NotRequired[str]
-    seconds: NotRequired[float]
+    seconds: NotRequired[Amount]
     gradients: NotRequired[str]
     """How gradients were computed, which decides the last bits: "autograd", or the version and lanes of the kernels."""
 
 
 _read_row = msgspec.json.Decoder(MetricsRow).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What is raised for bytes that are no JSON of the wanted form; the last one for brackets within brackets."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +150,16 @@ class StoredRun:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The figures of every evaluation so far, oldest first, up to the first line that is damaged or incomplete."""
+        """The figures of every evaluation so far, oldest first, up to the first damaged or misplaced line."""
         path, rows = self.directory / "metrics.jsonl", list[Row]()
         for line in _read(path).splitlines() if path.exists() else []:
             try:
-                rows.append(dict(_read_row(line)))
-            except msgspec.MsgspecError:
+                row: Row = dict(_read_row(line))
+            except _UNREADABLE:
                 break
+            if rows and not (row["round"] > rows[-1]["round"] and row["epoch"] > rows[-1]["epoch"]):
+                break
+            rows.append(row)
         return rows
 
     @cached_property
@@ -186,6 +198,35 @@ class StoredRun:
             return None
         return next((key for key, version in now.items() if then.get(key, version) != version), None)
 
+    def check(self) -> None:
+        """Refuse a run whose files cannot be read or do not fit each other."""
+        experiment, _, path = self.experiment, self.outcome, self.directory / "run.json"
+        try:
+            str(self.directory).encode()
+        except UnicodeError:
+            raise InputError(f"The path {self.directory!a} is not text in UTF-8; rename the directory.") from None
+        graph, partition = self.about.get("graph"), self.about.get("partition")
+        if graph is not None:
+            if graph["nodes"] != experiment.nodes:
+                raise _damaged(path, f"its graph has {graph['nodes']} nodes, its experiment {experiment.nodes}")
+            try:
+                made = Graph(graph["nodes"], graph["edges"])
+            except InputError as error:
+                raise _damaged(path, str(error).rstrip(".")) from None
+            if len(made.edges) != len(graph["edges"]) or not made.is_connected:
+                raise _damaged(path, "its graph is not connected, or lists an edge twice")
+        if partition is not None:
+            counts, classes = partition["counts"], len(partition["classes"])
+            if len(counts) != experiment.nodes or any(len(row) != classes for row in counts):
+                raise _damaged(path, f"its partition is not one of {classes} classes over {experiment.nodes} nodes")
+        for row in self.rows:
+            per_node = [len(row[name]) for name in ("node_accuracy", "node_loss") if name in row]
+            if (row["epoch"] > 0) != (row["round"] > 0) or any(length != experiment.nodes for length in per_node):
+                raise _damaged(
+                    self.directory / "metrics.jsonl",
+                    f"the figures of round {row['round']} are not those of a run of {experiment.nodes} nodes",
+                )
+
 
 def find_runs(*places: Path | str) -> list[StoredRun]:
     """Every run in the given directories, each of which is a run or holds runs (at any depth), ordered by name."""
@@ -209,17 +250,20 @@ def runs_of(experiments: Iterable[Experiment], directory: Path) -> list[StoredRu
 
 def _is_readable(run: StoredRun) -> bool:
     try:
-        return bool(run.experiment) and (run.outcome is None or bool(run.outcome)) and run.rows is not None
+        run.check()
     except GossamerError as error:
         log.warning("%s It is left out.", error)
         return False
+    return True
 
 
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
-    """Refuse a directory that holds a run of other settings, of the other network, or of another version of a method.
+    """Refuse a file, and a directory with a run of other settings, of the other network, or of another version.
 
     An outdated run of the same settings is accepted: it will be made again.
     """
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory} is a file, but a run is a directory; choose another place.")
     run = StoredRun(directory)
     if not (directory / "run.json").exists() or not _is_readable(run):
         return
@@ -266,14 +310,14 @@ def read_json(path: Path, kind: Any) -> dict[str, Any]:
     """The JSON object in a file of a run, if it has the keys and types of `kind`."""
     try:
         value: dict[str, Any] = msgspec.json.decode(_read(path), type=kind)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise _damaged(path, str(error)) from None
     return value
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise DiskError(
             f"Cannot read {path}: {error.strerror}; check that it exists and that you may read it."

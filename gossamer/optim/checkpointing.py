@@ -142,9 +142,11 @@ class Checkpoints:
         self._names = [holding.name for holding in told]
         files.remove_unfinished(self.directory)
         if restart.exact:
-            saved = files.read(files.path_of(self.directory, restart.round))
-            self._load(saved, files.path_of(self.directory, restart.round))
-            self.optimizer.load_state_dict(saved["content"]["optimizer"])
+            path = files.path_of(self.directory, restart.round)
+            saved = files.read(path)
+            with files.taking_over(path):
+                self._load(saved, path)
+                self.optimizer.load_state_dict(saved["content"]["optimizer"])
         elif restart.holders:
             self._rejoin(restart, told)
         for round in files.rounds_in(self.directory):
@@ -174,8 +176,9 @@ class Checkpoints:
                 )
                 continue
             files.refuse_foreign(path, settings, {"method": self.optimizer.method.facts.title, "node": self.name})
-            nodes = tuple(settings["nodes"])
-            rounds[round] = membership(nodes, settings["graph"])
+            with files.taking_over(path):
+                nodes = tuple(settings["nodes"])
+                rounds[round] = membership(nodes, settings["graph"])
         return Holding(self.name, rounds, nodes)
 
     def _load(self, saved: dict[str, Any], path: Path, new: bool = False) -> None:
@@ -207,7 +210,8 @@ class Checkpoints:
         some_new = len(restart.holders) < net.n
         sent = self._sent_by(restart.holders[0], path) if some_new else b""
         saved = files.from_bytes(sent) if new else files.read(path)
-        self._load(saved, path, new)
+        with files.taking_over(path):
+            self._load(saved, path, new)
         if some_new:
             for buffer in self.model.buffers():
                 if buffer.is_floating_point():

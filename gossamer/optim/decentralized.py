@@ -270,7 +270,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _take_over(self, state_dict: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
         """Load the parameter groups; the saved state of every parameter that has one."""
-        refuse_foreign_groups(state_dict, [*COMMON, *self._options, "round"], type(self).__name__)
+        refuse_foreign_groups(state_dict, [*COMMON, *self._options, "round"], type(self).__name__, self.param_groups[0])
         saved = state_by_parameter(state_dict, self.param_groups)
         for bucket in self._buckets:
             bucket.drain()

@@ -99,8 +99,10 @@ def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, An
     return facts
 
 
-def refuse_foreign_groups(state_dict: dict[str, Any], keys: Collection[str], optimizer: str) -> None:
-    """Raise if a saved parameter group lacks one of the `keys` that `optimizer` writes into all of them."""
+def refuse_foreign_groups(
+    state_dict: dict[str, Any], keys: Collection[str], optimizer: str, ours: dict[str, Any]
+) -> None:
+    """Raise if a saved parameter group lacks one of the `keys` of `ours`, or has a value of another kind there."""
     for group in state_dict["param_groups"]:
         lacking = set(keys) - group.keys()
         if lacking:
@@ -108,6 +110,15 @@ def refuse_foreign_groups(state_dict: dict[str, Any], keys: Collection[str], opt
                 f"The checkpoint says nothing of {', '.join(sorted(lacking))}: it was saved by another optimizer "
                 f"or version, not by {optimizer}."
             )
+        for key in keys:
+            if ours[key] is not None and _kind(group[key]) != _kind(ours[key]):
+                raise InputError(f"The checkpoint has {group[key]!r} for {key}, where {optimizer} has {ours[key]!r}.")
+
+
+def _kind(value: object) -> type:
+    """Its type; numbers are alike, in tensors too."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float if number or (isinstance(value, Tensor) and value.numel() == 1) else type(value)
 
 
 def state_by_parameter(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[Tensor, dict[str, Any]]:

@@ -36,7 +36,9 @@ _COLUMNS: dict[str, Callable[[Row], float | None]] = {
     "accuracy": lambda row: row.get("accuracy"),
     "averaged_accuracy": lambda row: row.get("averaged_accuracy"),
     "train_loss": lambda row: row.get("train_loss"),
-    "node_spread": lambda row: row["accuracy_max"] - row["accuracy_min"] if "accuracy_max" in row else None,
+    "node_spread": lambda row: (
+        row["accuracy_max"] - row["accuracy_min"] if {"accuracy_max", "accuracy_min"} <= row.keys() else None
+    ),
     "consensus_distance": lambda row: row.get("consensus_distance"),
     "tracking_error": lambda row: row.get("tracking_error"),
 }

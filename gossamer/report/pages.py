@@ -152,7 +152,7 @@ def _partition_caption(panel: ComparisonPanel, partition: dict[str, Any]) -> str
     return (
         f"{partition['recipe'] or panel.settings['partition']}: {sum(map(sum, counts)):,} samples on {len(counts)} "
         f"nodes, one colour per class; mean label distance (0 = iid, towards 1 = nothing in common) "
-        f"{partition['label_distance']:.3f}." + _seed_note(panel, "partition")
+        f"{_figure(partition['label_distance'], '.3f')}." + _seed_note(panel, "partition")
     )
 
 
@@ -160,8 +160,13 @@ def _graph_caption(panel: ComparisonPanel, graph: dict[str, Any]) -> str:
     period = f", {graph['period']} rounds until it repeats (all their edges are drawn)" if graph["period"] > 1 else ""
     return (
         f"{graph['name']}: {graph['nodes']} nodes, {len(graph['edges'])} edges, at most {graph['degree']} "
-        f"neighbours{period}; p = {graph['p']:.4g}, spectral gap 1 − λ = {graph['spectral_gap']:.4g}."
+        f"neighbours{period}; p = {_figure(graph['p'], '.4g')}, spectral gap 1 − λ = "
+        f"{_figure(graph['spectral_gap'], '.4g')}."
     ) + _seed_note(panel, "graph")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
 
 
 def _seed_note(panel: ComparisonPanel, what: str) -> str:
