@@ -24,7 +24,7 @@ import msgspec
 
 from gossamer._common.files import to_json, write_text
 from gossamer._common.formatting import said
-from gossamer._common.metrics import Row
+from gossamer._common.metrics import ACCURACY, MetricFacts, Row
 from gossamer.errors import DiskError, GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
 
@@ -52,6 +52,14 @@ class StoredPartition(TypedDict):
     label_distance: float | None
 
 
+class StoredMetric(TypedDict):
+    """The metric in run.json: `MetricFacts`."""
+
+    name: str
+    higher_is_better: bool
+    percent: bool
+
+
 class RunFile(TypedDict):
     """run.json. A run that failed before its data was loaded has neither graph nor partition."""
 
@@ -60,6 +68,8 @@ class RunFile(TypedDict):
     label: str
     network: NotRequired[Literal["simulated", "processes"]]
     experiment: dict[str, Any]
+    metric: NotRequired[StoredMetric]
+    """Older runs do not have it: they measured accuracy."""
     versions: NotRequired[dict[str, str]]
     """`Experiment.file_versions` when the run was made."""
     graph: NotRequired[StoredGraph]
@@ -68,14 +78,17 @@ class RunFile(TypedDict):
 
 
 class MetricsRow(TypedDict):
-    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure."""
+    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure.
+
+    Where the run's metric is another one, its name stands for "accuracy" in the names below.
+    """
 
     round: int
     epoch: float
     lr: NotRequired[float | None]
     test_samples: NotRequired[int]
     """Those of the accuracies and losses below; older runs do not have it: they used the whole test set."""
-    accuracy: float
+    accuracy: NotRequired[float]
     accuracy_min: NotRequired[float | None]
     accuracy_max: NotRequired[float | None]
     loss: NotRequired[float | None]
@@ -110,9 +123,6 @@ class DoneFile(TypedDict):
     """How gradients were computed, which decides the last bits: "autograd", or the version and lanes of the kernels."""
 
 
-_read_row = msgspec.json.Decoder(MetricsRow).decode
-
-
 @dataclass(frozen=True)
 class StoredRun:
     """A run on disk. Its files are read when they are first needed."""
@@ -129,6 +139,11 @@ class StoredRun:
         """The experiment that was asked for."""
         return Experiment.from_dict(self.about["experiment"], str(self.directory / "run.json"))
 
+    @cached_property
+    def metric(self) -> MetricFacts:
+        """What was measured, and whether higher is better."""
+        return MetricFacts(**self.about["metric"]) if "metric" in self.about else ACCURACY
+
     @property
     def label(self) -> str:
         """The method as tables and figures name it."""
@@ -143,11 +158,16 @@ class StoredRun:
     def rows(self) -> list[Row]:
         """The figures of every evaluation so far, oldest first, up to the first line that is damaged or incomplete."""
         path, rows = self.directory / "metrics.jsonl", list[Row]()
+        name = self.metric.name if (self.directory / "run.json").exists() else ACCURACY.name
         for line in _read(path).splitlines() if path.exists() else []:
             try:
-                rows.append(dict(_read_row(line)))
-            except msgspec.MsgspecError:
+                row = msgspec.json.decode(line)
+                row |= msgspec.convert(row, MetricsRow)
+            except (msgspec.MsgspecError, TypeError):
                 break
+            if not isinstance(row.get(name), int | float):
+                break
+            rows.append(row)
         return rows
 
     @cached_property
@@ -227,7 +247,7 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    theirs = {**run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
+    theirs = {**run.experiment.settings, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(
