@@ -11,6 +11,7 @@ A loss gives the mean over the batch. A metric is exact over a whole test set: i
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
@@ -145,7 +146,10 @@ class Task:
             trial.requires_grad_()
         loss, metric = self.loss, self.metric
         try:
-            value = loss.function(trial, targets)
+            with warnings.catch_warnings():
+                # torch only warns where it broadcasts [B, 1] and [B] to [B, B], which nobody means.
+                warnings.filterwarnings("error", message="Using a target size")
+                value = loss.function(trial, targets)
         except Exception as error:
             needs = f"it takes {loss.takes}" if loss.takes else _first_line(error)
             raise InputError(

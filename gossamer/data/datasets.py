@@ -264,13 +264,14 @@ class NodeData:
 
     def fitted_to(self, dtype: torch.dtype) -> "NodeData":
         """The same data with floating-point inputs and targets in the type of a model, and a line in the log if new."""
-        dataset, changes = self.dataset, {}
-        for part in ("inputs", "targets"):
-            given = getattr(dataset, f"train_{part}").dtype
-            if given.is_floating_point and given != dtype:
-                for name in (f"train_{part}", f"test_{part}"):
-                    changes[name] = getattr(dataset, name).to(dtype)
-                log.warning("The %s are %s and the model is %s: they are converted to it.", part, given, dtype)
+        dataset = self.dataset
+        parts = ("train_inputs", "test_inputs", "train_targets", "test_targets")
+        given = {name: getattr(dataset, name) for name in parts}
+        changes = {k: v.to(dtype) for k, v in given.items() if v.is_floating_point() and v.dtype != dtype}
+        if changes:
+            what = " and ".join(name.removeprefix("train_") for name in parts[::2] if name in changes)
+            before = given[next(iter(changes))].dtype
+            log.warning("The %s are %s and the model is %s: they are converted to it.", what, before, dtype)
         pixels = dataset.train_inputs.dtype == torch.uint8 and dtype != torch.float32
         if not changes and not pixels:
             return self
