@@ -25,6 +25,8 @@ from gossamer._common.metrics import USUAL_METRIC, MetricFacts
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 
+__all__ = ["Loss", "Metric", "register"]
+
 NOT_COUNTED = -100
 """The target of a token that does not count (padding), as in torch."""
 

@@ -188,12 +188,13 @@ class Experiment:
 
     def _own_modules(self) -> list[tuple[str, str]]:
         """The module that registered the dataset, the model, the loss and the metric, where a user's file did."""
-        from gossamer import models, tasks
-        from gossamer.data.loading import OWN
+        from gossamer import tasks
+        from gossamer.data import loading
+        from gossamer.models import image_classifiers
 
         made = {
-            "dataset": OWN.get(self.dataset),
-            "model": models.OWN.get(self.model_name),
+            "dataset": loading.OWN.get(self.dataset),
+            "model": image_classifiers.OWN.get(self.model_name),
             "loss": tasks.LOSSES[self.loss].function if self.loss in tasks.LOSSES else None,
             "metric": tasks.METRICS[self.metric_name].function if self.metric_name in tasks.METRICS else None,
         }

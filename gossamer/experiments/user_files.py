@@ -54,10 +54,12 @@ def load_python(paths: Sequence[Path]) -> None:
 
 def _anything_own() -> bool:
     """Whether anything is known by name that is not built in."""
-    from gossamer import methods, models, tasks  # not above: the report needs VERSIONS, and no torch
-    from gossamer.data.loading import OWN
+    from gossamer import methods, tasks  # not above: the report needs VERSIONS, and no torch
+    from gossamer.data import loading
+    from gossamer.models import image_classifiers
 
-    return bool(not set(methods.names()) <= set(methods.BUILT_IN) or OWN or models.OWN or tasks.own())
+    own = (loading.OWN, image_classifiers.OWN, tasks.own(), set(methods.names()) - set(methods.BUILT_IN))
+    return any(own)
 
 
 def loaded_names(paths: Sequence[Path]) -> list[str]:

@@ -254,8 +254,9 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
     groups = _joined(_by_settings(cells))
     groups.sort(key=lambda group: [natural(value) for value in group[0].values()])
     varied = [key for key in groups[0][0] if len({json.dumps(settings[key]) for settings, _ in groups}) > 1]
+    differing = list(varied)
     # The model, the loss and what else follows from the dataset need not be named beside it.
-    for key in ("model", "loss", "metric", "partition", "batch_size"):
+    for key in ("model", "loss", "metric", "evaluate", "partition", "batch_size"):
         follows = len({(s["dataset"], s[key]) for s, _ in groups}) == len({s["dataset"] for s, _ in groups})
         if follows and len(varied) > 1:
             varied = [other for other in varied if other != key]
@@ -265,6 +266,8 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
         key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
         if any(panel.key == key for panel in panels):
             key = f"{key}-{len(panels)}"
+        if "metric" in differing:
+            name += f": {entries[0].metric.title}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
     return Comparison(found, cells, tuple(panels), _looks(panels))

@@ -67,8 +67,7 @@ def matrix(comparison: Comparison) -> Table:
             rows[row][column] = figure(entry)
             if entry is panel.best:
                 best.add((row, column))
-    several = len(comparison.metrics) > 1
-    head = ["method", *(f"{p.name}: {p.metric.title}" if several else p.name for p in comparison.panels)]
+    head = ["method", *(panel.name for panel in comparison.panels)]
     if len(comparison.panels) <= _MOST_COLUMNS:
         return Table(head, rows, frozenset(best))
     turned = [list(row) for row in zip(head, *rows, strict=True)]
