@@ -40,7 +40,7 @@ def compare(
     seeds
         Seeds separated by commas, such as 0,1,2; the table shows the mean ± standard deviation over them.
     lrs
-        Step sizes separated by commas; every method gets the one with the best validation accuracy.
+        Step sizes separated by commas; every method gets the one that is best on validation data.
     out
         Directory of the runs and of report.html.
     data_dir

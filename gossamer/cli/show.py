@@ -209,7 +209,7 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
     if plot:
         from gossamer.report.figures import draw_run
 
-        draw_run(found.rows, plot, found.label)
+        draw_run(found.rows, plot, found.label, found.metric)
     print_run(found, json)
     if plot and not json:
         say(f"drawing: {plot}")

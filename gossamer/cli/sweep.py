@@ -34,7 +34,7 @@ def sweep(
     """Run every experiment of a grid; a sweep that was stopped continues when it is started again.
 
     The file holds the settings of `gossamer run`; a list of values is an axis of the grid. Prints a ranking: every
-    method with its best step size, chosen by validation accuracy. Finished runs are kept, unless the method or the
+    method with its best step size, chosen on validation data. Finished runs are kept, unless the method or the
     graph comes from a file that you have edited since.
 
     Example: gossamer sweep grid.toml --jobs 2 --only method=dsgdm seed=0,1

@@ -11,9 +11,9 @@ import os
 import shlex
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from gossamer._common.specs import normalized
@@ -26,6 +26,24 @@ from gossamer.errors import DiskError, GossamerError, InputError, unknown
 VARIABLE = "GOSSAMER_DATA"
 VERIFY = "GOSSAMER_VERIFY"
 PathLike = str | os.PathLike[str]
+
+OWN: dict[str, Callable[[], Dataset]] = {}
+"""Datasets that users have registered, by name."""
+
+
+def register(name: str) -> Callable[[Callable[[], Dataset]], Callable[[], Dataset]]:
+    """Make a function that returns a `Dataset` known by `name`, to `load` and to experiments.
+
+    A decorator: `@gossamer.data.register("houses")`. Experiments find the dataset in a file given as `--load FILE`.
+    """
+    if normalized(name) in CATALOG:
+        raise InputError(f"The dataset '{name}' is built in; choose another name.")
+
+    def keep(make: Callable[[], Dataset]) -> Callable[[], Dataset]:
+        OWN[normalized(name)] = make
+        return make
+
+    return keep
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,11 @@ def load(name: str, data_dir: PathLike | None = None, verify: bool | None = None
     >>> load("digits")
     Dataset 'digits': 1,442 training and 355 test samples of shape 1x8x8 (torch.uint8), 10 classes
     """
+    if isinstance(name, str) and normalized(name) in OWN:
+        made = OWN[normalized(name)]()
+        if not isinstance(made, Dataset):
+            raise InputError(f"The function of the dataset '{name}' must return a Dataset, not {type(made).__name__}.")
+        return replace(made, name=normalized(name))
     entry = _entry(name)
     location = find(entry, data_dir)
     if location is None and download:
@@ -168,7 +191,7 @@ def _entry(name: object) -> CatalogEntry:
             "one of your own tensors with gossamer.data.Dataset.from_tensors(inputs, targets)."
         )
     if normalized(name) not in CATALOG:
-        raise unknown("dataset", name, CATALOG)
+        raise unknown("dataset", name, {**CATALOG, **OWN})
     return CATALOG[normalized(name)]
 
 

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients import gradients_of
+from gossamer.engine.gradients.autograd import evaluate
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import History, Meter, Scores, bytes_per_node, consensus_distance, row_of
-from gossamer.engine.node_models import NodeModels, draws_in_forward, refuse_single_samples
+from gossamer.engine.node_models import NodeModels, check_task, refuse_single_samples
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.network import SimulatedNetwork
+from gossamer.tasks import Task, task_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -55,6 +57,9 @@ class Settings:
     clip: float | None = None
     node_weight: str = "equal"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    task: Task = field(default_factory=task_of)
+    evaluate: str = "common"
+    """What the models are tested on: the "common" test set, or every node's "own" part."""
 
 
 class Simulation:
@@ -94,7 +99,7 @@ class Simulation:
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         weights = data.loss_weights(settings.node_weight)
-        self.gradients = gradients_of(self.models, data, weights, self._generators, notify)
+        self.gradients = gradients_of(self.models, data, weights, self._generators, notify, settings.task)
 
     def advance(self) -> None:
         """One round."""
@@ -112,21 +117,25 @@ class Simulation:
     def measure(self, samples: tuple[Tensor, Tensor] | None = None, validate: bool = False) -> Row:
         """Evaluate every node's model and the averaged one on test samples, by default the whole common test set.
 
-        `validate` adds the validation set, on which step sizes are chosen.
+        With `evaluate="own"` every node's model is tested on its node's own samples, and the averaged one on all of
+        these. `validate` adds the validation set, on which step sizes are chosen.
         """
         dim, width = self.models.layout.dim, self.models.x.element_size()
         lr = self.settings.step_size(max(0, self.round - 1))
-        samples = samples or self.data.test
-        test = self.gradients.scores(samples, self._workers)
+        own = self.settings.evaluate == "own"
+        samples = self.data.all_own_tests if own else samples or self.data.test
+        sets = [*self.data.own_tests, samples] if own else [samples] * (self.data.nodes + 1)
+        test = self._scores(sets)
         self._refuse_diverged_models(test, lr)
-        validation = self.gradients.scores(self.data.validation, self._workers) if validate else None
+        validation = self._scores([self.data.validation] * (self.data.nodes + 1)) if validate else None
         row = row_of(
+            metric=self.settings.task.metric.name,
             round=self.round,
             rounds_per_epoch=self.batches.rounds_per_epoch,
             lr=lr,
             test=test,
             test_samples=len(samples[1]),
-            validation_accuracy=validation.accuracy[:-1] if validation else None,
+            validation=validation.metric[:-1] if validation else None,
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),
             tracking_error=self._tracking_error(),
@@ -137,6 +146,16 @@ class Simulation:
         )
         self._meter.forget_losses()
         return row
+
+    def _scores(self, sets: list[tuple[Tensor, Tensor]]) -> Scores | None:
+        """Score every node's model and, last, the averaged one, each on its samples; None without any."""
+        if len(sets[-1][1]) == 0:
+            return None
+        if self.settings.task.is_classification and sets[0] is sets[-1]:
+            return self.gradients.scores(sets[0], self._workers)
+        models = [*self.models.modules, self.models.averaged()]
+        pipeline, device = self.data.pipeline, self.settings.device
+        return evaluate(models, sets, pipeline, self._workers, device, self.settings.task)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the rounds to come."""
@@ -184,7 +203,7 @@ class Simulation:
                 raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
 
     def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
-        """Stop if the last step has left models, or test losses, that are not finite."""
+        """Stop if the last step has left models, test losses or metrics that are not finite."""
         sums = self.models.x.sum(1).cpu()
         losses = torch.tensor(test.loss[:-1]) if test else torch.zeros(len(sums))
         for node in _not_finite(losses, sums):
@@ -192,6 +211,8 @@ class Simulation:
                 raise DivergenceError(node, max(0, self.round - 1), float(sums[node]), lr, "model")
             if not math.isfinite(losses[node]):
                 raise DivergenceError(node, max(0, self.round - 1), float(losses[node]), lr, "test loss")
+        if test:
+            refuse_metric(test.metric, self.settings.task.metric.name, max(0, self.round - 1), lr)
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
@@ -205,7 +226,8 @@ class Simulation:
         if single is not None:
             size = self.batches.sizes[single]
             refuse_single_samples(model, self._first_samples(1), size, self.settings.batch_size)
-        if not draws_in_forward(model, self._first_samples(2), self.data.dataset.num_classes):
+        draws, _ = check_task(model, self.data, self.settings.task, self.settings.device)
+        if not draws:
             return None
         if self._workers.number > 1:
             log.warning(
@@ -218,6 +240,18 @@ class Simulation:
         """A batch for a trial: the first sample, several times."""
         index = torch.zeros(number, dtype=torch.int64)
         return self.data.pipeline.batch(self.data.dataset.train_inputs, index).to(self.settings.device)
+
+
+def refuse_metric(values: list[float], name: str, round: int, lr: float) -> None:
+    """Stop if a metric is not a finite number though models and losses are; the last value is the averaged model's."""
+    for node, value in enumerate(values[:-1]):
+        if math.isinf(value):
+            raise DivergenceError(node, round, value, lr, name)
+        if math.isnan(value):
+            raise InputError(
+                f"The metric '{name}' of node {node} is not a number (nan) in round {round}, though its loss is "
+                f"finite; let the metric give a number for every test set, or name another one."
+            )
 
 
 def _not_finite(*numbers: Tensor) -> list[int]:

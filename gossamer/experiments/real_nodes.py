@@ -19,23 +19,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn import functional
 
 from gossamer import methods, models, optim
 from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine import DivergenceError
-from gossamer.engine.gradients.autograd import evaluate
+from gossamer.engine.gradients.autograd import tallies
 from gossamer.engine.hardware import NodeGenerators, Workers, device_of
 from gossamer.engine.history import Meter, Scores, bytes_per_node, row_of
-from gossamer.engine.node_models import draws_in_forward, make_model
+from gossamer.engine.node_models import check_task, fitted, make_model
 from gossamer.engine.schedule import EVALUATIONS, schedule_of
+from gossamer.engine.simulation import refuse_metric
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
 from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
 from gossamer.experiments.training import Execution, begin, describe, finish, length_of, prepare
 from gossamer.optim.checkpointing import Checkpoints
+from gossamer.tasks import Tally, task_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -137,10 +138,12 @@ class NodeTraining:
     """One node of an experiment: an ordinary training loop around an optimizer."""
 
     def __init__(self, experiment: Experiment, nodes: NodeData, graph: Topology, device: torch.device) -> None:
-        self.experiment, self.nodes, self.graph, self.device = experiment, nodes, graph, device
+        self.experiment, self.graph, self.device = experiment, graph, device
+        self.task, self._own = task_of(experiment.loss, experiment.metric or None), experiment.evaluate == "own"
         self.schedule = schedule_of(nodes, experiment.batch_size, **length_of(experiment))
         self.method = methods.get(experiment.method)
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
+        self.nodes = nodes = fitted(nodes, start, experiment.batch_size)
         self.model = start.train().to(device)
         self.optimizer = optim.optimizer_of(
             self.method,
@@ -193,7 +196,7 @@ class NodeTraining:
         index = index.to(self.device)
         inputs, targets = pipeline.batch(self._inputs, index, draws), self._targets[index]
         self.optimizer.zero_grad()
-        loss = functional.cross_entropy(self.model(inputs), targets)
+        loss = self.task.loss.function(self.model(inputs), targets)
         torch.autograd.backward(self._weight * loss)
         self._clip()
         self.optimizer.step()
@@ -204,22 +207,24 @@ class NodeTraining:
     def measure(self, round: int) -> Row:
         """The figures of the moment, the same on every node. All nodes call it."""
         n, last = self.nodes.nodes, round == self.schedule.rounds
-        test = self.nodes.test if last else self._test_part
-        own = self._score(test) + self._score_average(test)
-        validation = self._score(self.nodes.validation) if last else (0.0, 0.0)
+        test = self.nodes.all_own_tests if self._own else self.nodes.test if last else self._test_part
+        own = self._score(self.nodes.own_tests[self.node] if self._own else test)
+        tested, validated = len(test[1]) > 0, last and len(self.nodes.validation[1]) > 0
+        average = self._score_average(test)
+        valid_here = self._score(self.nodes.validation) if validated else None
         figures = self.gather(
-            *own,
-            validation[0],
+            *((own.metric, own.loss) if tested else (0.0, 0.0)),
+            valid_here.metric if valid_here else 0.0,
             *self._distances(),
             self._gradient_norm,
             self._meter.train_loss or 0.0,
             self._meter.samples_per_second or 0.0,
             self._meter.seconds,
             *self._lost,
+            *average,
         )
         (
-            accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds,
-            lost, bad, of_gradient,
+            metric, loss, valid, distances, trackings, norms, trains, speeds, seconds, lost, bad, of_gradient, *sums,
         ) = (list(column) for column in zip(*figures, strict=True))  # fmt: skip
         step_size = self.schedule.step_size
         if min(lost) < math.inf:
@@ -229,17 +234,19 @@ class NodeTraining:
         for node, value in enumerate(loss):
             if not math.isfinite(value):
                 raise DivergenceError(node, max(0, round - 1), value, step_size(max(0, round - 1)), "test loss")
+        metric.append(self._averaged(sums)[0])
+        refuse_metric(metric, self.task.metric.name, max(0, round - 1), step_size(max(0, round - 1)))
         self._meter.forget_losses()
         dim = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         width = next(self.model.parameters()).element_size()
-        tested, validated = len(test[1]) > 0, last and len(self.nodes.validation[1]) > 0
         return row_of(
+            metric=self.task.metric.name,
             round=round,
             rounds_per_epoch=self.schedule.rounds_per_epoch,
             lr=step_size(max(0, round - 1)),
-            test=Scores([*accuracy, sum(right)], [*loss, sum(averaged_loss)]) if tested else None,
+            test=Scores(metric, [*loss, self._averaged(sums)[1]]) if tested else None,
             test_samples=len(test[1]),
-            validation_accuracy=valid if validated else None,
+            validation=valid if validated else None,
             train_loss=sum(trains) / n if round else None,
             consensus_distance=sum(distances) / n,
             tracking_error=sum(trackings) / n if self.optimizer.tracked() is not None else None,
@@ -288,20 +295,32 @@ class NodeTraining:
         if self.experiment.clip and norm > self.experiment.clip:
             torch._foreach_mul_(gradients, self.experiment.clip / norm)
 
-    def _score(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
-        """Accuracy and loss of the present model; zeros without samples, for others to add theirs."""
+    def _score(self, samples: tuple[Tensor, Tensor]) -> Tally:
+        """Loss and metric of the present model."""
         with Workers(1) as workers:
-            scores = evaluate([self.model], samples, self.nodes.pipeline, workers, self.device)
-        return (scores.accuracy[0], scores.loss[0]) if scores else (0.0, 0.0)
+            (found,) = tallies([self.model], [samples], self.nodes.pipeline, workers, self.device, self.task)
+        return found
 
-    def _score_average(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
-        """This node's share of the averaged model's accuracy and loss: every node scores some of the samples."""
+    def _score_average(self, samples: tuple[Tensor, Tensor]) -> list[float]:
+        """This node's share of the averaged model's sums: every node scores some of the samples.
+
+        A metric that is not made of sums needs all outputs at once: then every node scores all samples.
+        """
         inputs, targets = samples
+        if self._sums is None:
+            with optim.averaged(self.model):
+                found = self._score(samples)
+            return [found.metric, found.loss] if len(targets) else [0.0, 0.0]
         mine = slice(self.node, None, self.nodes.nodes)
-        share = len(targets[mine]) / max(1, len(targets))
         with optim.averaged(self.model):
-            accuracy, loss = self._score((inputs[mine], targets[mine]))
-        return share * accuracy, share * loss
+            return self._score((inputs[mine], targets[mine])).sums or [0.0] * (2 + self._sums)
+
+    def _averaged(self, sums: list[list[float]]) -> tuple[float, float]:
+        """Metric and loss of the averaged model, from what all nodes gave for it."""
+        if self._sums is None:
+            return sums[0][0], sums[1][0]
+        found = Tally(self.task, [sum(column) for column in sums])
+        return found.metric, found.loss
 
     def _distances(self) -> tuple[float, float]:
         """|x_i - xbar|^2 and |y_i - ybar|^2 (0 for a method that does not track)."""
@@ -314,6 +333,7 @@ class NodeTraining:
 
     def _seed_forward(self) -> None:
         """A model with Dropout draws the numbers that its node would draw in the simulator."""
-        probe = self.nodes.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.device))
-        if draws_in_forward(self.model, probe, self.nodes.dataset.num_classes):
+        draws, sums = check_task(self.model, self.nodes, self.task, self.device)
+        self._sums = sums if self.task.has_sums else None
+        if draws:
             NodeGenerators(self.experiment.seed, self.nodes.nodes, self.device).enter(self.node)

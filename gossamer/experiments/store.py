@@ -26,7 +26,7 @@ from msgspec import Meta
 
 from gossamer._common.files import to_json, write_text
 from gossamer._common.formatting import said
-from gossamer._common.metrics import Row
+from gossamer._common.metrics import ACCURACY, MetricFacts, Row
 from gossamer.errors import DiskError, GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.topology.graph import Graph
@@ -59,6 +59,14 @@ class StoredPartition(TypedDict):
     label_distance: float | None
 
 
+class StoredMetric(TypedDict):
+    """The metric in run.json: `MetricFacts`."""
+
+    name: str
+    higher_is_better: bool
+    percent: bool
+
+
 class RunFile(TypedDict):
     """run.json. A run that failed before its data was loaded has neither graph nor partition."""
 
@@ -67,6 +75,8 @@ class RunFile(TypedDict):
     label: str
     network: NotRequired[Literal["simulated", "processes"]]
     experiment: dict[str, str | int | float]
+    metric: NotRequired[StoredMetric]
+    """Older runs do not have it: they measured accuracy."""
     versions: NotRequired[dict[str, str]]
     """`Experiment.file_versions` when the run was made."""
     graph: NotRequired[StoredGraph]
@@ -75,22 +85,20 @@ class RunFile(TypedDict):
 
 
 class MetricsRow(TypedDict):
-    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure."""
+    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure.
+
+    The figures of the run's metric stand beside these: `_FIGURES`.
+    """
 
     round: Count
     epoch: Amount
     lr: NotRequired[float | None]
     test_samples: NotRequired[Count]
-    """Those of the accuracies and losses below; older runs do not have it: they used the whole test set."""
-    accuracy: Share
-    accuracy_min: NotRequired[Share]
-    accuracy_max: NotRequired[Share]
+    """Those of the metric and the losses; older runs do not have it: they used the whole test set."""
     loss: NotRequired[float | None]
     loss_min: NotRequired[float | None]
     loss_max: NotRequired[float | None]
-    node_accuracy: NotRequired[list[Share]]
     node_loss: NotRequired[list[float | None]]
-    averaged_accuracy: NotRequired[Share]
     averaged_loss: NotRequired[float | None]
     train_loss: NotRequired[float | None]
     consensus_distance: NotRequired[float | None]
@@ -99,7 +107,6 @@ class MetricsRow(TypedDict):
     bytes_sent: NotRequired[Amount | None]
     samples_per_second: NotRequired[Amount | None]
     seconds: NotRequired[Amount | None]
-    validation_accuracy: NotRequired[Share | None]
 
 
 class DoneFile(TypedDict):
@@ -117,7 +124,9 @@ class DoneFile(TypedDict):
     """How gradients were computed, which decides the last bits: "autograd", or the version and lanes of the kernels."""
 
 
-_read_row = msgspec.json.Decoder(MetricsRow).decode
+_FIGURES = ("{}", "{}_min", "{}_max", "node_{}", "averaged_{}", "validation_{}")
+"""The figures of a metric in a row: the mean over the nodes, which is always there, the smallest, the largest, those of
+all nodes, the averaged model's, and the mean on the validation set."""
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What is raised for bytes that are no JSON of the wanted form; the last one for brackets within brackets."""
 
@@ -138,6 +147,11 @@ class StoredRun:
         """The experiment that was asked for."""
         return Experiment.from_dict(self.about["experiment"], str(self.directory / "run.json"))
 
+    @cached_property
+    def metric(self) -> MetricFacts:
+        """What was measured, and whether higher is better."""
+        return MetricFacts(**self.about["metric"]) if "metric" in self.about else ACCURACY
+
     @property
     def label(self) -> str:
         """The method as tables and figures name it."""
@@ -152,9 +166,10 @@ class StoredRun:
     def rows(self) -> list[Row]:
         """The figures of every evaluation so far, oldest first, up to the first damaged or misplaced line."""
         path, rows = self.directory / "metrics.jsonl", list[Row]()
+        metric = self.metric if (self.directory / "run.json").exists() else ACCURACY
         for line in _read(path).splitlines() if path.exists() else []:
             try:
-                row: Row = dict(_read_row(line))
+                row = _row(line, metric)
             except _UNREADABLE:
                 break
             if rows and not (row["round"] > rows[-1]["round"] and row["epoch"] > rows[-1]["epoch"]):
@@ -220,7 +235,7 @@ class StoredRun:
             if len(counts) != experiment.nodes or any(len(row) != classes for row in counts):
                 raise _damaged(path, f"its partition is not one of {classes} classes over {experiment.nodes} nodes")
         for row in self.rows:
-            per_node = [len(row[name]) for name in ("node_accuracy", "node_loss") if name in row]
+            per_node = [len(row[name]) for name in (f"node_{self.metric.name}", "node_loss") if name in row]
             if (row["epoch"] > 0) != (row["round"] > 0) or any(length != experiment.nodes for length in per_node):
                 raise _damaged(
                     self.directory / "metrics.jsonl",
@@ -271,7 +286,7 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    theirs = {**run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
+    theirs = {**run.experiment.settings, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(
@@ -313,6 +328,19 @@ def read_json(path: Path, kind: Any) -> dict[str, Any]:
     except _UNREADABLE as error:
         raise _damaged(path, str(error)) from None
     return value
+
+
+def _row(line: bytes, metric: MetricFacts) -> Row:
+    """A line of metrics.jsonl; raises if something in it is no such figure."""
+    told = msgspec.json.decode(line, type=dict[str, Any])
+    checked = dict(msgspec.convert(told, MetricsRow))
+    value: Any = Share if metric.percent else float
+    for form in _FIGURES:
+        key = form.format(metric.name)
+        if key in told or key == metric.name:
+            kind = list[value] if key.startswith("node_") else value if key == metric.name else value | None
+            checked[key] = msgspec.convert(told.get(key), kind)
+    return {key: checked[key] for key in told if key in checked}
 
 
 def _read(path: Path) -> bytes:

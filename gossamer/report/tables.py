@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer._common.files import write_text
-from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word, write_csv
+from gossamer._common.formatting import NONE, duration, mean_std, size, word, write_csv
 from gossamer.experiments.store import StoredRun
 from gossamer.report.comparison import Comparison, ComparisonPanel, MethodResult, collect
 
@@ -28,8 +28,10 @@ class Table:
 
 
 def ranking(panel: ComparisonPanel) -> Table:
-    """The methods of a panel, best first, with their accuracy and its cost."""
-    head = ["", "method", "test accuracy (%)", "step size", "seeds", "worst node (%)", "averaged model (%)",
+    """The methods of a panel, best first, with their figures and what these cost."""
+    metric = panel.metric
+    unit = " (%)" if metric.percent else ""
+    head = ["", "method", f"test {metric.title}", "step size", "seeds", f"worst node{unit}", f"averaged model{unit}",
             "sent per node", "time"]  # fmt: skip
     rows = []
     for rank, entry in enumerate(panel.entries, start=1):
@@ -37,11 +39,11 @@ def ranking(panel: ComparisonPanel) -> Table:
             [
                 str(rank) if math.isfinite(entry.mean) else NONE,
                 entry.title,
-                accuracy(entry),
+                figure(entry),
                 step_size(entry),
                 seeds(entry),
-                percent(entry.worst_node),
-                percent(entry.last("averaged_accuracy")),
+                metric.shown(entry.worst_node),
+                metric.shown(entry.last("averaged")),
                 size(entry.last("bytes")),
                 duration(entry.last("seconds")),
             ]
@@ -50,7 +52,7 @@ def ranking(panel: ComparisonPanel) -> Table:
 
 
 def matrix(comparison: Comparison) -> Table:
-    """Methods and panels, the best accuracy of each panel in bold: the form of the paper's tables.
+    """Methods and panels, the best figure of each panel in bold: the form of the paper's tables.
 
     One row per method, or with many panels one row per panel.
     """
@@ -61,7 +63,7 @@ def matrix(comparison: Comparison) -> Table:
     for column, panel in enumerate(comparison.panels, start=1):
         for entry in panel.entries:
             row = titles.index(entry.title)
-            rows[row][column] = accuracy(entry)
+            rows[row][column] = figure(entry)
             if entry is panel.best:
                 best.add((row, column))
     head = ["method", *(panel.name for panel in comparison.panels)]
@@ -71,9 +73,9 @@ def matrix(comparison: Comparison) -> Table:
     return Table(["setting", *turned[0][1:]], turned[1:], frozenset((c - 1, r + 1) for r, c in best))
 
 
-def accuracy(entry: MethodResult) -> str:
-    """Mean ± standard deviation over the seeds in percent, or why there is none."""
-    return entry.missing or mean_std(entry.mean, entry.std, scale=100)
+def figure(entry: MethodResult) -> str:
+    """Mean ± standard deviation over the seeds, or why there is none."""
+    return entry.missing or entry.metric.shown(entry.mean, entry.std)
 
 
 def step_size(entry: MethodResult) -> str:

@@ -238,7 +238,6 @@ class Two(nn.Linear):
         (lambda: nn.Linear(3, 1), {}, r"^The model gives an output \[2, 1\] for 2 samples, but there are 2 classes"),
         (lambda: nn.Unflatten(1, (3, 1)), {}, r"nothing to train"),
         (lambda: Two(3, 2), {}, r"^The model must give a tensor with a number for each class, but it gives a tuple"),
-        (lambda: nn.Linear(3, 2).double(), {}, r"^The model cannot take a batch \[2, 3\] of torch.float32: mat1"),
         (
             lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
             {"batch_size": 19},

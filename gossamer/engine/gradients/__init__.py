@@ -21,6 +21,7 @@ from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Scores
 from gossamer.engine.node_models import NodeModels
+from gossamer.tasks import LOSSES, Task, task_of
 
 __all__ = ["Gradients", "gradients_of"]
 
@@ -54,7 +55,10 @@ class Gradients(Protocol):
         ...
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
-        """Score every node's model and, last, the averaged one; None without samples."""
+        """Score every node's model and, last, the averaged one; None without samples.
+
+        Kernels measure accuracy; the simulation asks them for nothing else.
+        """
         ...
 
 
@@ -64,13 +68,16 @@ def gradients_of(
     loss_weights: Tensor,
     generators: NodeGenerators | None,
     notify: Callable[[str], None] = log.info,
+    task: Task | None = None,
 ) -> Gradients:
-    """The fastest form that can compute these models.
+    """The fastest form that can compute these models. The kernels know classification by cross-entropy alone.
 
     `generators` are those of a model that draws random numbers in its forward pass. `notify` is told what takes long.
     The choice is made once: hooks that are put on the nodes' modules later are not seen by compiled kernels.
     """
-    if models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
+    task = task or task_of()
+    known = task.loss is LOSSES["cross-entropy"] and data.pipeline.dtype is None
+    if known and models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
         sample = data.pipeline.batch(data.dataset.train_inputs, torch.zeros(1, dtype=torch.int64))
         if plan.fits(sample, data.dataset.train_targets[:1]) and _kernels_can_run():
             from gossamer.engine.gradients.compiled import compiled_gradients
@@ -78,7 +85,7 @@ def gradients_of(
             compiled = compiled_gradients(plan, models, data, loss_weights, notify)
             if compiled is not None:
                 return compiled
-    return AutogradGradients(models, data, loss_weights, generators)
+    return AutogradGradients(models, data, loss_weights, generators, task)
 
 
 @cache

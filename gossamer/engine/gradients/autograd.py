@@ -5,12 +5,12 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from gossamer.data import NodeData, Pipeline
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Scores
 from gossamer.engine.node_models import NodeModels
+from gossamer.tasks import Tally, Task, task_of
 
 BATCH = 500
 """Samples per forward pass where no gradient, or only a whole node's, is wanted."""
@@ -22,13 +22,19 @@ class AutogradGradients:
     form = "autograd"
 
     def __init__(
-        self, models: NodeModels, data: NodeData, loss_weights: Tensor, generators: NodeGenerators | None = None
+        self,
+        models: NodeModels,
+        data: NodeData,
+        loss_weights: Tensor,
+        generators: NodeGenerators | None = None,
+        task: Task | None = None,
     ) -> None:
         self._models, self._pipeline, self._generators = models, data.pipeline, generators
         self._device = models.x.device
         self._inputs = data.dataset.train_inputs.to(self._device)
         self._targets = data.dataset.train_targets.to(self._device)
         self._loss_weights: list[float] = loss_weights.tolist()
+        self._task = task or task_of()
 
     def compute(
         self,
@@ -58,15 +64,17 @@ class AutogradGradients:
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """All samples, model by model, in evaluation mode."""
+        if len(samples[1]) == 0:
+            return None
         models = [*self._models.modules, self._models.averaged()]
-        return evaluate(models, samples, self._pipeline, workers, self._device)
+        return evaluate(models, [samples] * len(models), self._pipeline, workers, self._device, self._task)
 
     def _gradient(self, node: int, index: Tensor, draws: Tensor | None) -> float:
         index = index.to(self._device)
         inputs, targets = self._pipeline.batch(self._inputs, index, draws), self._targets[index]
         self._models.grad[node].zero_()
         with self._generators.turn(node) if self._generators else nullcontext():
-            loss = functional.cross_entropy(self._models.modules[node](inputs), targets)
+            loss = self._task.loss.function(self._models.modules[node](inputs), targets)
         weight = self._loss_weights[node]
         torch.autograd.backward(loss if weight == 1.0 else weight * loss)
         return float(loss.detach())
@@ -74,30 +82,38 @@ class AutogradGradients:
 
 def evaluate(
     models: Sequence[nn.Module],
-    samples: tuple[Tensor, Tensor],
+    samples: Sequence[tuple[Tensor, Tensor]],
     pipeline: Pipeline,
     workers: Workers,
     device: torch.device,
-) -> Scores | None:
-    """Score every model on all samples, model by model on the workers, in evaluation mode; None without samples."""
-    inputs, targets = samples
-    if len(targets) == 0:
-        return None
-    right = torch.zeros(len(models), dtype=torch.int64)
-    loss = torch.zeros(len(models), dtype=torch.float64)
+    task: Task,
+) -> Scores:
+    """Score every model on its own set of samples, model by model on the workers, in evaluation mode."""
+    found = tallies(models, samples, pipeline, workers, device, task)
+    return Scores([tally.metric for tally in found], [tally.loss for tally in found])
+
+
+def tallies(
+    models: Sequence[nn.Module],
+    samples: Sequence[tuple[Tensor, Tensor]],
+    pipeline: Pipeline,
+    workers: Workers,
+    device: torch.device,
+    task: Task,
+) -> list[Tally]:
+    """The same, as sums that can be added to those of other samples."""
+    found = [Tally(task) for _ in models]
 
     def one(k: int) -> None:
-        model = models[k]
+        model, (inputs, targets) = models[k], samples[k]
         was_training = model.training
         model.eval()
         with torch.inference_mode():
             for start in range(0, len(targets), BATCH):
                 index = torch.arange(start, min(start + BATCH, len(targets)))
                 output = model(pipeline.batch(inputs, index).to(device))
-                truth = targets[start : start + BATCH].to(device)
-                right[k] += int((output.argmax(1) == truth).sum())
-                loss[k] += float(functional.cross_entropy(output, truth, reduction="sum"))
+                found[k].add(output, targets[start : start + BATCH].to(device))
         model.train(was_training)
 
     workers.run(one, len(models))
-    return Scores((right.double() / len(targets)).tolist(), (loss / len(targets)).tolist())
+    return found
