@@ -98,7 +98,7 @@ def block(kind: str, start: str) -> str:
     return next(b for b in re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) if b.startswith(start))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_page_runs_with_sites_by_name(tmp_path: Path) -> None:
     (tmp_path / "sites.txt").write_text(block("text", "# sites.txt"), encoding="utf-8")
     (tmp_path / "train.py").write_text(block("python", "# train.py"), encoding="utf-8")
@@ -144,7 +144,7 @@ WHY_NOT = able()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_a_chain_whose_ends_cannot_reach_each_other_needs_lazy_connections(tmp_path: Path) -> None:
     lazily, eagerly = tmp_path / "lazily", tmp_path / "eagerly"
