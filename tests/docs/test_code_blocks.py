@@ -66,7 +66,7 @@ def having(language: str) -> list[Block]:
 PYTHON_PAGES = sorted({b.page for b in having("python")})
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PYTHON_PAGES)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

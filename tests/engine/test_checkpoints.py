@@ -70,7 +70,7 @@ def _run(directory: Path, without_kernels: int) -> None:
 
 
 @pytest.mark.usefixtures("each_form")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_run_survives_kill_9_at_any_moment(tmp_path, times):
     for kills in range(times):

@@ -22,6 +22,7 @@ from gossamer.engine.node_models import Layout, NodeModels
 from gossamer.engine.simulation import Settings, Simulation
 from gossamer.models import LeNet, SmallCNN
 
+pytestmark = pytest.mark.timeout(600)
 CLASSES = 10
 
 

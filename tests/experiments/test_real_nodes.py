@@ -53,7 +53,7 @@ def real(tmp_path_factory) -> tuple[StoredRun, str]:
     return StoredRun(place / "run"), printed[0]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_processes_give_the_figures_of_the_simulator(real, tmp_path):
     run, printed = real
     assert "2 nodes (processes)" in printed
@@ -77,7 +77,7 @@ def test_one_node_writes_the_files_and_the_log(real):
     assert len(list(logs.iterdir())) == 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(real, tmp_path):
     words = command(EXPERIMENT, tmp_path / "killed")
     with nodes(2, tmp_path, main, words) as (survivor, victim):

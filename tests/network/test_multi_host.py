@@ -100,7 +100,7 @@ def block(kind: str, start: str) -> str:
     return next(b for b in re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) if b.startswith(start))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_page_runs_with_sites_by_name(tmp_path: Path) -> None:
     (tmp_path / "sites.toml").write_text(block("toml", "# sites.toml"), encoding="utf-8")
     write_site_files(read_plan(tmp_path / "sites.toml"), tmp_path / "links")
@@ -148,7 +148,7 @@ WHY_NOT = able()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_a_chain_whose_ends_cannot_reach_each_other_needs_lazy_connections(tmp_path: Path) -> None:
     lazily, eagerly = tmp_path / "lazily", tmp_path / "eagerly"
