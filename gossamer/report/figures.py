@@ -1,5 +1,6 @@
 """Figures by matplotlib: the report's charts for papers, and what the `.plot()` of a graph, partition or run draws."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,8 @@ def draw_run(rows: Sequence[Row], path: Path, title: str = "") -> None:
     figure, axes = _empty(5.2, 3.4)
     epochs = [row["epoch"] for row in rows]
     lowest, highest, mean, averaged = (
-        [100 * row[key] for row in rows] for key in ("accuracy_min", "accuracy_max", "accuracy", "averaged_accuracy")
+        [100 * row.get(key, math.nan) for row in rows]
+        for key in ("accuracy_min", "accuracy_max", "accuracy", "averaged_accuracy")
     )
     axes.fill_between(epochs, lowest, highest, color=VERMILION, alpha=0.2, lw=0, label="worst to best node")
     axes.plot(epochs, mean, color=VERMILION, label="mean over nodes")
