@@ -82,9 +82,7 @@ def _read(path: Path) -> Values:
     except tomllib.TOMLDecodeError as error:
         raise InputError(_syntax(path, str(error))) from None
     except (ValueError, RecursionError):
-        raise InputError(
-            f"{path} holds a number of thousands of digits, or too many brackets within brackets."
-        ) from None
+        raise InputError(f"{path} has a number of thousands of digits, or brackets nested too deeply.") from None
 
 
 def _syntax(path: Path, message: str) -> str:

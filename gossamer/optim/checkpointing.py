@@ -218,7 +218,8 @@ class Checkpoints:
                     mean = mean_over(buffer, net, restart.holders, restart.round)
                     if new:
                         buffer.copy_(mean)
-        self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
+        with files.taking_over(path):
+            self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
         fresh = [told[i].name for i in range(net.n) if i not in restart.holders]
         log.warning(
             "Other nodes or another graph than in the checkpoints: %s continue from their own models of round %d%s.",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gossamer.errors import InputError
@@ -111,7 +112,8 @@ def refuse_foreign_groups(
                 f"or version, not by {optimizer}."
             )
         for key in keys:
-            if ours[key] is not None and _kind(group[key]) != _kind(ours[key]):
+            alike = ours[key] is None or _kind(group[key]) == _kind(ours[key])
+            if not alike or (_kind(group[key]) is float and not abs(float(group[key])) <= torch.finfo().max):
                 raise InputError(f"The checkpoint has {group[key]!r} for {key}, where {optimizer} has {ours[key]!r}.")
 
 

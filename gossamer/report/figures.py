@@ -1,5 +1,6 @@
 """Figures by matplotlib: the report's charts for papers, and what the `.plot()` of a graph, partition or run draws."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,7 @@ def draw_run(rows: Sequence[Row], path: Path, title: str = "", metric: MetricFac
     figure, axes = _empty(5.2, 3.4)
     epochs = [row["epoch"] for row in rows]
     lowest, highest, mean, averaged = (
-        [metric.scale * row[key.format(metric.name)] for row in rows]
+        [metric.scale * row.get(key.format(metric.name), math.nan) for row in rows]
         for key in ("{}_min", "{}_max", "{}", "averaged_{}")
     )
     axes.fill_between(epochs, lowest, highest, color=VERMILION, alpha=0.2, lw=0, label="worst to best node")

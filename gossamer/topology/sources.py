@@ -139,5 +139,6 @@ def _numbered(nodes: Sequence[Hashable], pairs: Iterable[tuple[Hashable, ...]]) 
 def _integer(node: Hashable) -> int:
     """The node number that a name spells, -1 for any other name."""
     if isinstance(node, str):
-        return int(node) if node.isascii() and node.isdecimal() and str(int(node)) == node else -1
+        # Python converts no number of thousands of digits, and no node has one.
+        return int(node) if len(node) < 20 and node.isascii() and node.isdecimal() and str(int(node)) == node else -1
     return int(node) if isinstance(node, int | np.integer) and not isinstance(node, bool) else -1

@@ -24,14 +24,15 @@ ROOM = 8 << 30
 """Bytes of memory that a case may take on top of what is in use: a bomb then fails here, not the machine."""
 
 SPECIAL = (
-    b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\xff", b"[" * 3000, b"{" * 3000, b"9" * 5000, b"1e999", b"-1", b"NaN", b"nan",
-    b"inf", b"null", b"true", b'"', b"'", b"\n", b"\r", b"\t", b"=", b"#", b"[[", b"]]", b"\xed\xa0\x80", b"\x1b[2J",
-    b"18446744073709551616", b"1979-05-27", b"..", b"/" * 300, b"a" * 5000, b"\\u0000", b"0", b"1_000_000_000",
+    b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\xff", b"[" * 3000, b"{" * 3000, b"9" * 5000, b"1e999", b"-1", b"NaN",
+    b"nan", b"inf", b"null", b"true", b'"', b"'", b"\n", b"\r", b"\t", b"=", b"#", b"[[", b"]]", b"\xed\xa0\x80",
+    b"\x1b[2J", b"18446744073709551616", b"1979-05-27", b"..", b"/" * 300, b"a" * 5000, b"\\u0000", b"0",
+    b"1_000_000_000",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, 2, 3, 7, 10**6, 10**9, 2**31, 2**53, 2**63, 2**64, 10**30, 10**400, 0.5, -0.0, 1e-300,
-    1e300, -1e300, 1.5, "", "a", "7", "nan", "../..", "a" * 5000, "\0", "\x1b[31m", "=1+1", "\u202e", [], {}, [[]], [1],
-    [0, 0], [[0, 1]], [None], ["a"], {"a": 1}, [[0, 1, 2]], [-1, 0], [0.5] * 9,
+    None, True, False, 0, -1, 1, 2, 3, 7, 10**6, 10**9, 2**31, 2**53, 2**63, 2**64, 10**30, 10**400, 0.5, -0.0,
+    1e-300, 1e300, -1e300, 1.5, "", "a", "7", "nan", "../..", "a" * 5000, "\0", "\x1b[31m", "=1+1", "\u202e", [], {},
+    [[]], [1], [0, 0], [[0, 1]], [None], ["a"], {"a": 1}, [[0, 1, 2]], [-1, 0], [0.5] * 9,
 )  # fmt: skip
 
 
@@ -77,16 +78,14 @@ def _in_use() -> int:
 def command(*arguments: object) -> tuple[int, str, str]:
     """The exit code of a command in this process, and what it prints; anything but an exit goes on."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        printed, told = (stream.buffer.getvalue().decode() for stream in (out, err))
-        assert end.code in (0, 1, 2), (end.code, told)
-        assert "Traceback" not in told, told
-        assert end.code != 2 or told.startswith("gossamer: "), (arguments, told)
-        return int(end.code), printed, told
-    raise AssertionError("a command ends by SystemExit")
+    with pytest.raises(SystemExit) as ended, redirect_stdout(out), redirect_stderr(err):
+        main([str(argument) for argument in arguments])
+    code = ended.value.code
+    printed, told = (stream.buffer.getvalue().decode() for stream in (out, err))
+    assert code in (0, 1, 2), (code, told)
+    assert "Traceback" not in told, told
+    assert code != 2 or told.startswith("gossamer: "), (arguments, told)
+    return code, printed, told
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:

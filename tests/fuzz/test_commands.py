@@ -10,21 +10,22 @@ import pytest
 from tests.fuzz.cases import case, chunks, command
 
 NUMBERS = (
-    "0", "1", "2", "3", "-1", "1e30", "9" * 5000, "nan", "inf", "-inf", "0.5", "1e-300", "1e300", "", " ", "x", "1_0", "٣",
-    "2e1", "True", "0x10", "99999999999999999999",
+    "0", "1", "2", "3", "-1", "1e30", "9" * 5000, "nan", "inf", "-inf", "0.5", "1e-300", "1e300", "", " ", "x", "1_0",
+    "٣", "2e1", "True", "0x10", "99999999999999999999",
 )  # fmt: skip
 WORDS = (
-    "", " ", ":", "=", ",", ",,,", "a" * 5000, "../" * 50, "/", ".", "..", "~", "-", "--", "-x", "\x1b[2J", "é", "\udcff", "%s",
-    "{}", "ring", "ring:", "ring:n=3", "ring:weights=lazy", "grid:rows=2", "grid:rows=-2", "torus:rows=nan", "star", "chain",
-    "hypercube", "complete", "erdos-renyi", "erdos-renyi:probability=2", "erdos-renyi:probability=nan",
-    "small-world:degree=2,rewire=0.5", "random-regular:degree=3", "random-matchings:period=3", "balanced-tree:branching=0",
-    "one-peer-exponential", "file:", "file:/", "file:/dev/null", "file:" + "a" * 5000, "matrix:/dev/null", "iid", "k-class:k=2",
-    "k-class:k=0", "k-class:k=99999999999999999999", "dirichlet:alpha=0.1", "dirichlet:alpha=1e-300", "dirichlet:alpha=1e300",
-    "dirichlet:alpha=nan", "shards:per_node=2", "shards:per_node=1e9", "lazy", "fastest", "uniform", "dsgd", "momentum-tracking",
-    "momentum-tracking:beta=1", "momentum-tracking:beta=nan,init=zero", "abm:beta=1e-300", "gtadam", "relaysum", "digits",
-    "svhn", "cosine", "constant", "step:at_epochs=1/2,factor=nan", "step:at_epochs=/,factor=1", "small-cnn", "none", "erasing",
-    "size", "cpu", "cuda:7", "meta", "quantum", "k=4,10", "seed=0", "method=dsgd", "seed=", "=0", "dsgd,abm:beta=0.5", "0,25",
-    "tensorboard", "nothing",
+    "", " ", ":", "=", ",", ",,,", "a" * 5000, "../" * 50, "/", ".", "..", "~", "-", "--", "-x", "\x1b[2J", "é",
+    "\udcff", "%s", "{}", "ring", "ring:", "ring:n=3", "ring:weights=lazy", "grid:rows=2", "grid:rows=-2",
+    "torus:rows=nan", "star", "chain", "hypercube", "complete", "erdos-renyi", "erdos-renyi:probability=2",
+    "erdos-renyi:probability=nan", "small-world:degree=2,rewire=0.5", "random-regular:degree=3",
+    "random-matchings:period=3", "balanced-tree:branching=0", "one-peer-exponential", "file:", "file:/",
+    "file:/dev/null", "file:" + "a" * 5000, "matrix:/dev/null", "iid", "k-class:k=2", "k-class:k=0",
+    "k-class:k=99999999999999999999", "dirichlet:alpha=0.1", "dirichlet:alpha=1e-300", "dirichlet:alpha=1e300",
+    "dirichlet:alpha=nan", "shards:per_node=2", "shards:per_node=1e9", "lazy", "fastest", "uniform", "dsgd",
+    "momentum-tracking", "momentum-tracking:beta=1", "momentum-tracking:beta=nan,init=zero", "abm:beta=1e-300",
+    "gtadam", "relaysum", "digits", "svhn", "cosine", "constant", "step:at_epochs=1/2,factor=nan",
+    "step:at_epochs=/,factor=1", "small-cnn", "none", "erasing", "size", "cpu", "cuda:7", "meta", "quantum", "k=4,10",
+    "seed=0", "method=dsgd", "seed=", "=0", "dsgd,abm:beta=0.5", "0,25", "tensorboard", "nothing",
 )  # fmt: skip
 PLACES = (
     "FILE",
@@ -108,7 +109,7 @@ REFUSED = {
         "File name too long",
     ),
     "a number of 5,000 digits": (["run", "digits.toml"], "number of thousands of digits"),
-    "2,000 brackets": (["run", "brackets.toml"], "brackets within brackets"),
+    "2,000 brackets": (["run", "brackets.toml"], "brackets nested too deeply"),
     "a grid of a billion": (["sweep", "grid.toml"], "grid.toml: this grid has 1,002,001 points"),
     "a graph of a trillion edges": (["show", "topology", "complete", "--nodes", "1e6"], "499,999,500,000 edges"),
 }

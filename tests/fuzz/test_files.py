@@ -37,9 +37,10 @@ set = {topology = "chain", lr = [0.1]}
 """
 WORDS = (
     b"erdos-renyi:probability=1e-9", b"random-regular:degree=3", b"grid:rows=0", b"file:/dev/null", b"matrix:nowhere",
-    b"torus", b"hypercube", b"fastest", b"random-matchings:period=0", b"small-world:degree=2,rewire=nan", b"k-class:k=11",
-    b"shards:per_node=1000000", b"cosine", b"relaysum", b"gtadam:epsilon=0", b"step:at_epochs=,factor=", b"lenet", b"svhn",
-    b"iid", b"k-class:k=-1", b"dirichlet:alpha=inf", b"balanced-tree:branching=99999999999999999999", b"complete:", b":::",
+    b"torus", b"hypercube", b"fastest", b"random-matchings:period=0", b"small-world:degree=2,rewire=nan",
+    b"k-class:k=11", b"shards:per_node=1000000", b"cosine", b"relaysum", b"gtadam:epsilon=0",
+    b"step:at_epochs=,factor=", b"lenet", b"svhn", b"iid", b"k-class:k=-1", b"dirichlet:alpha=inf",
+    b"balanced-tree:branching=99999999999999999999", b"complete:", b":::",
 )  # fmt: skip
 
 
