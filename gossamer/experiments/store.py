@@ -158,7 +158,10 @@ class StoredRun:
     def rows(self) -> list[Row]:
         """The figures of every evaluation so far, oldest first, up to the first line that is damaged or incomplete."""
         path, rows = self.directory / "metrics.jsonl", list[Row]()
-        name = self.metric.name if (self.directory / "run.json").exists() else ACCURACY.name
+        try:
+            name = self.metric.name
+        except GossamerError:  # run.json is not there, or damaged
+            name = ACCURACY.name
         for line in _read(path).splitlines() if path.exists() else []:
             try:
                 row = msgspec.json.decode(line)
@@ -247,7 +250,9 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    theirs = {**run.experiment.settings, "network": theirs_network}
+    # What older versions did not record was as it is by default.
+    known = {key: run.experiment.settings[key] for key in ("model", "loss", "metric", "evaluate")}
+    theirs = {**run.about["experiment"], **known, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(
