@@ -166,7 +166,10 @@ class StoredRun:
     def rows(self) -> list[Row]:
         """The figures of every evaluation so far, oldest first, up to the first damaged or misplaced line."""
         path, rows = self.directory / "metrics.jsonl", list[Row]()
-        metric = self.metric if (self.directory / "run.json").exists() else ACCURACY
+        try:
+            metric = self.metric
+        except GossamerError:  # run.json is not there, or damaged
+            metric = ACCURACY
         for line in _read(path).splitlines() if path.exists() else []:
             try:
                 row = _row(line, metric)
@@ -286,7 +289,9 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    theirs = {**run.experiment.settings, "network": theirs_network}
+    # What older versions did not record was as it is by default.
+    known = {key: run.experiment.settings[key] for key in ("model", "loss", "metric", "evaluate")}
+    theirs = {**run.about["experiment"], **known, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(

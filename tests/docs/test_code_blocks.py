@@ -115,6 +115,7 @@ def test_shell_lines_can_be_given(where, line):
     elif program in ("torchrun", "python"):
         if "gossamer" in words:
             understood(words[words.index("gossamer") + 1 :])
+            words = []  # a file after --load is not the program
         for script in (w for w in words if w.startswith(OWN_SCRIPTS)):
             known(script, words[words.index(script) + 1 :])
 
