@@ -157,7 +157,7 @@ def test_a_hook_on_all_modules_is_served_by_the_model_itself():
 
 
 @pytest.mark.parametrize("sizes", ["equal", "unequal"])
-def test_the_simulator_gets_the_same_by_the_kernels_and_by_the_model(sizes, monkeypatch):
+def test_the_simulator_gets_the_same_by_kernels_and_by_the_model(sizes, monkeypatch):
     # Fixed, because rounding alone may decide which of two pixels is the larger, and then the gradients differ.
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (20 * 16, 1, 16, 16), generator=generator, dtype=torch.uint8)
@@ -175,17 +175,17 @@ def test_the_simulator_gets_the_same_by_the_kernels_and_by_the_model(sizes, monk
         "lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size", "weight_decay": 0.01, "clip": 0.8,
         "evaluate_every": 0.1,
     }  # fmt: skip
-    by_the_kernels = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
+    compiled = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
     computed.pop()  # of the comparison with torch
     assert len(computed) == 6  # one call per round
-    assert len(by_the_kernels.simulation.models.modules._made) == 1
+    assert len(compiled.simulation.models.modules._made) == 1
     monkeypatch.setattr("gossamer.engine.gradients.compiled.is_worthwhile", lambda *_: False)
     by_the_model = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
-    assert [run.simulation.gradients.form for run in (by_the_kernels, by_the_model)] == ["compiled 1, 8 lanes", "autograd"]
-    torch.testing.assert_close(by_the_kernels.simulation.models.x, by_the_model.simulation.models.x, rtol=1e-3, atol=1e-5)
+    assert [run.simulation.gradients.form for run in (compiled, by_the_model)] == ["compiled 1, 8 lanes", "autograd"]
+    torch.testing.assert_close(compiled.simulation.models.x, by_the_model.simulation.models.x, rtol=1e-3, atol=1e-5)
     for figure in ("train_loss", "gradient_norm", "loss"):
-        assert by_the_kernels.history[figure][1:] == pytest.approx(by_the_model.history[figure][1:], rel=1e-4)
-    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (by_the_kernels, by_the_model)]
+        assert compiled.history[figure][1:] == pytest.approx(by_the_model.history[figure][1:], rel=1e-4)
+    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (compiled, by_the_model)]
     # Six rounds are two epochs of equal nodes, whose last batch is smaller; unequal ones go round their own data.
     assert set(samples) == {2 * 320 if sizes == "equal" else 6 * sum(min(6, s) for s in nodes.sizes)}
 

@@ -118,11 +118,11 @@ class Chain:
         both = (stored, self._nothing) if inputs.dtype == torch.uint8 else (_NO_BYTES, stored)
         sizes = [index.numel() for index in indices]
         starts, largest = np.array([0, *accumulate(sizes)]), max(sizes)
-        found, turn = np.empty((len(x), 4)), np.zeros(1, np.int64)
+        found, counter = np.empty((len(x), 4)), np.zeros(1, np.int64)
         arguments = (
             program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both,
             torch.cat(tuple(indices)).numpy(), starts, moves, boxes, padding, flip,
-            *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay, turn,
+            *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay, counter,
         )  # fmt: skip
 
         def one(_: int) -> None:

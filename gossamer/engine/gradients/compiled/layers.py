@@ -23,7 +23,7 @@ from gossamer.engine.gradients.compiled.vectors import (
     store,
     total,
     totals,
-    turn,
+    turn_square,
     width,
 )
 
@@ -311,5 +311,5 @@ def transpose(ws: Any, at: int, stride: int, features: int, samples: int, to: in
         last = min(first + panel, features)
         for s in range(0, samples, lanes):
             for f in range(first, last, lanes):
-                turn(ws, at + f * stride + s, stride, to + s * panel + f - first, panel)
+                turn_square(ws, at + f * stride + s, stride, to + s * panel + f - first, panel)
         to += samples * panel

@@ -21,7 +21,7 @@ from gossamer.engine.gradients.compiled.program import (
     PANEL,
     RELU,
 )
-from gossamer.engine.gradients.compiled.vectors import backwards, fill, load, read, store, take, turn, width
+from gossamer.engine.gradients.compiled.vectors import backwards, fill, load, read, store, take, turn_square, width
 
 
 @inner
@@ -74,7 +74,7 @@ def arrange(
                     for x in range(boxes[sample, 1], boxes[sample, 1] + boxes[sample, 3]):
                         ws[line + x] *= zero
             for x in range(0, pitch, lanes):
-                turn(ws, lines + x, room, at + x * lanes, lanes)
+                turn_square(ws, lines + x, room, at + x * lanes, lanes)
             at += pitch * lanes
 
 
@@ -91,7 +91,7 @@ def arrange_vectors(pixels: Any, index: Any, scale: Any, shift: Any, first: int,
         for k in range(lanes):
             start = index[min(first + k, len(index) - 1)] * channels + c
             store(ws, lines + k * lanes, read(ws, pixels, start) * load(scale, c) - load(shift, c))
-        turn(ws, lines, lanes, at + c * lanes, lanes)
+        turn_square(ws, lines, lanes, at + c * lanes, lanes)
 
 
 @inlined
@@ -351,7 +351,7 @@ def run(
 def compute(
     images: Any, rows: Any, sizes: Any, x: Any, grad: Any, bytes: Any, numbers: Any, index: Any, starts: Any,
     moves: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, targets: Any, weights: Any, train: bool,
-    clip: float, decay: float, turn: Any, ws: Any, found: Any,
+    clip: float, decay: float, counter: Any, ws: Any, found: Any,
 ) -> None:  # fmt: skip
     """The mean losses and the numbers of right predictions of models x [G, d], and their gradients if `train`.
 
@@ -360,12 +360,12 @@ def compute(
     `arrange`. The gradients are those of weights[k] * loss, clipped, with weight decay. found[k] becomes (loss, right,
     sum and norm of the gradient before clipping).
 
-    Several threads may call this at once for the same models: each takes the next one from the counter `turn` until
+    Several threads may call this at once for the same models: each takes the next one from `counter` until
     none is left.
     """
     # Numba takes milliseconds to look at an array of records, but no time for one of numbers.
     image_operations, row_operations = images.view(OPERATION), rows.view(OPERATION)
-    fresh, k = True, take(turn)
+    fresh, k = True, take(counter)
     while k < len(x):
         batch = min(k, len(starts) - 2)
         low, high = starts[batch], starts[batch + 1]
@@ -379,4 +379,4 @@ def compute(
         if train:
             found[k, 2], found[k, 3] = layers.finish_gradient(x[k], grad[k], clip, decay)
         fresh = len(starts) > 2
-        k = take(turn)
+        k = take(counter)

@@ -229,7 +229,7 @@ def _square(context: Any, builder: Any, kind: Vector, signature: Any, args: Any,
 
 
 @intrinsic
-def turn(typing: Any, array: Any, index: Any, stride: Any, to: Any, to_stride: Any) -> Any:
+def turn_square(typing: Any, array: Any, index: Any, stride: Any, to: Any, to_stride: Any) -> Any:
     """Transpose a square of numbers, whose rows begin `stride` apart, to rows that begin `to_stride` apart."""
     kind = Vector(array.dtype)
 
