@@ -52,6 +52,7 @@ class Settings:
     batch_size: int
     seed: int = 0
     weight_decay: float = 0.0
+    decoupled: bool = False
     clip: float | None = None
     node_weight: str = "equal"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -104,6 +105,8 @@ class Simulation:
         lr = self.settings.step_size(self.round)
         self._refuse_divergence(lr)
         with torch.no_grad(), self._workers.torch_threads() if x.numel() > LARGE else nullcontext():
+            if self.settings.decoupled:
+                self.state.shrink(x, 1 - lr * self.settings.weight_decay)
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
         self._norms_are_known = True
@@ -166,12 +169,13 @@ class Simulation:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
         groups, batches, draw = self.gradients.groups, self.batches, self.data.pipeline.draw
         samples = [0] * len(groups)
+        added = 0.0 if self.settings.decoupled else self.settings.weight_decay
 
         def one(k: int) -> None:
             nodes = groups[k]
             indices = [batches.next(node) for node in nodes]
             draws = [draw(len(i), batches.generators[node]) for i, node in zip(indices, nodes, strict=True)]
-            found = self.gradients.compute(nodes, indices, draws, self.settings.clip, self.settings.weight_decay)
+            found = self.gradients.compute(nodes, indices, draws, self.settings.clip, added)
             own = slice(nodes.start, nodes.stop)
             self._losses[own], self._gradient_sums[own], self._gradient_norms[own] = found
             samples[k] = sum(map(len, indices))
