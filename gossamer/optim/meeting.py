@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -76,7 +77,12 @@ class Meeting:
             {"starting": digests, "weight": self._node_weight, "wrapper": wrapper},
         )
         if self._equal_gradients == "refuse" and self._network.n > 1:
-            _refuse_averaging(told)
+            try:
+                _refuse_averaging(told)
+            except InputError:
+                with suppress(PeerError):
+                    self._network.join()  # nobody leaves before all know why
+                raise
         self._weigh([t["weight"] for t in told])
         for k, (bucket, rule) in enumerate(starting):
             if len({t["starting"][k][0] for t in told}) > 1:
