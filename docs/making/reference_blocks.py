@@ -17,6 +17,7 @@ PAGES = {
     "gossamer.models": "api/models.md",
     "gossamer.engine": "api/engine.md",
     "gossamer.optim": "api/optim.md",
+    "gossamer.integrations": "api/integrations.md",
     "gossamer.network": "api/network.md",
     "gossamer.problems": "api/problems.md",
     "gossamer.theory": "api/theory.md",

@@ -16,7 +16,7 @@ from tests.optim.nodes import _save_coverage
 N = 4
 
 
-def launch(place: Path, work: Callable[..., Any], *args: Any, timeout: float = 90.0) -> list[Any]:
+def launch(place: Path, work: Callable[..., Any], *args: Any, timeout: float = 240.0) -> list[Any]:
     """What `work(rank, *args)` returned in N processes; the error's type and sentence, or the signal that ended it."""
     with socket.socket() as free:
         free.bind(("localhost", 0))

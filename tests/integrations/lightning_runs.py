@@ -1,5 +1,6 @@
 """What four processes do with Lightning: python -m tests.integrations.lightning_runs DIRECTORY"""
 
+import doctest
 import os
 import signal
 import sys
@@ -38,7 +39,7 @@ def own_loader(rank: int) -> DataLoader[Any]:
 
 def optimizer_for(model: nn.Module) -> gossamer.optim.DecentralizedOptimizer:
     return gossamer.optim.MomentumTracking(
-        model.parameters(), lr=0.02, weight_decay=1e-2, decoupled=True, topology="ring", timeout=30
+        model.parameters(), lr=0.02, weight_decay=1e-2, decoupled=True, topology="ring", timeout=120
     )
 
 
@@ -142,6 +143,7 @@ def wrong(rank: int, place: Path) -> dict[str, str]:
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", message=".*")  # Lightning's advice on workers and logging intervals
     out = Path(sys.argv[1])
+    assert doctest.testmod(gossamer.integrations.lightning).failed == 0
     results = {
         "whole": launch(out, whole, out / "whole"),
         "wrong": launch(out, wrong, out / "wrong"),

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("lightning", reason="needs Lightning")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All runs, made by one program that imports Lightning once."""
     out = tmp_path_factory.mktemp("lightning")
     program = [sys.executable, "-m", "tests.integrations.lightning_runs", str(out)]
-    done = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=880)
     assert done.returncode == 0, done.stderr
     return {"printed": done.stdout, "out": out, **torch.load(out / "results.pt", weights_only=True)}
 

@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("transformers", reason="needs Transformers")
 pytest.importorskip("accelerate", reason="needs Accelerate")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All runs, made by one program that imports Transformers once."""
     out = tmp_path_factory.mktemp("transformers")
     program = [sys.executable, "-m", "tests.integrations.transformers_runs", str(out)]
-    done = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=880)
     assert done.returncode == 0, done.stderr
     return {"printed": done.stdout, **torch.load(out / "results.pt", weights_only=True)}
 

@@ -43,7 +43,7 @@ def own_texts(rank: int) -> list[dict[str, Tensor]]:
 
 def optimizer_for(model: Any) -> gossamer.optim.DecentralizedOptimizer:
     return gossamer.optim.GTAdam(
-        model.parameters(), lr=0.01, weight_decay=0.01, decoupled=True, topology="ring", timeout=30
+        model.parameters(), lr=0.01, weight_decay=0.01, decoupled=True, topology="ring", timeout=120
     )
 
 
@@ -163,7 +163,11 @@ def resumed(rank: int, place: Path) -> dict[str, Any]:
             trained(GossipTrainer, rank, place / "wrong", save_strategy=saving, metric_for_best_model="loss")
         except gossamer.InputError as error:
             said.append(str(error))
-    return {"trace": torch.stack(watch.trace), "said": said, "kept": sorted(p.name for p in (place / f"node-{rank}").iterdir())}
+    return {
+        "trace": torch.stack(watch.trace),
+        "said": said,
+        "kept": sorted(p.name for p in (place / f"node-{rank}").iterdir()),
+    }
 
 
 def wrong(rank: int, place: Path) -> dict[str, str]:
