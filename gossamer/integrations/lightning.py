@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,8 @@ class GossipStrategy(DDPStrategy):
     def remove_checkpoint(self, filepath: Path | str) -> None:
         """Remove this node's file, and the directory after the last."""
         self.checkpoint_io.remove_checkpoint(self._file(filepath))
-        directory = Path(filepath)
-        if directory.is_dir() and not any(directory.iterdir()):
-            self.checkpoint_io.remove_checkpoint(directory)
+        with suppress(OSError):  # the files of other nodes are still there, or the last of them was quicker
+            Path(filepath).rmdir()
 
     def _file(self, path: Path | str) -> Path:
         return Path(path) / f"node-{self.node_name}.ckpt"

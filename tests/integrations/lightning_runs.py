@@ -4,7 +4,6 @@ import doctest
 import os
 import signal
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,9 @@ class Module(pl.LightningModule):
         self.log("loss", loss.detach(), sync_dist=True)
         return loss
 
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("validation loss", (self.net(batch[0]) - batch[1]).square().mean())
+
     def on_train_batch_end(self, *_: Any) -> None:
         self.trace.append(flat(self.net))
         if self.kill_at == len(self.trace) and self.rank == 2:
@@ -99,17 +101,21 @@ def plain_loop(rank: int) -> Tensor:
 def whole(rank: int, place: Path) -> dict[str, Any]:
     module = Module(rank)
     trainer = fit(module, place, every_n_epochs=1, save_top_k=-1)
+    trainer.validate(module, own_loader(rank), verbose=False)
     own = flat(module.net)
     return {"trace": torch.stack(module.trace), "plain": plain_loop(rank), "kept": torch.equal(own, module.trace[-1])}
 
 
 def killed(rank: int, place: Path) -> None:
-    fit(Module(rank, kill_at=8), place, every_n_train_steps=5, save_top_k=1)
+    fit(Module(rank, kill_at=5), place, every_n_train_steps=2, save_top_k=1)
 
 
 def resumed(rank: int, place: Path, finished: Path) -> dict[str, Any]:
     module = Module(rank)
-    fit(module, place, ckpt_path=str(next((place / "checkpoints").glob("*.ckpt"))), every_n_train_steps=5, save_top_k=1)
+    (newest,) = (place / "checkpoints").glob("*.ckpt")  # the older one was removed by all nodes
+    dist.init_process_group("gloo")
+    dist.barrier()
+    fit(module, place, ckpt_path=str(newest), every_n_train_steps=2, save_top_k=1)
     later = Module(rank)
     fit(later, place / "later", ckpt_path=str(next((finished / "checkpoints").glob("epoch=0*.ckpt"))))
     half = place / "half.ckpt"
@@ -141,7 +147,6 @@ def wrong(rank: int, place: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", message=".*")  # Lightning's advice on workers and logging intervals
     out = Path(sys.argv[1])
     assert doctest.testmod(gossamer.integrations.lightning).failed == 0
     results = {
