@@ -36,8 +36,10 @@ class GossipStrategy(DDPStrategy):
 
     strategy_name = "gossip"
 
-    _place: dict[str, Any] | None = None
     _loader: "SiteLoader | None" = None
+    _logged = 0
+    # What a checkpoint holds, until it is used:
+    _place: dict[str, Any] | None = None
     _generators: dict[str, Any] | None = None
 
     # One model and its own data per process --------------------------------------------------------------------------
@@ -45,6 +47,7 @@ class GossipStrategy(DDPStrategy):
     def setup(self, trainer: Any) -> None:
         """Without what DDPStrategy does here: wrapping the model, or overwriting it with that of rank 0."""
         trainer._accelerator_connector.use_distributed_sampler = False
+        self._place = self._generators = None
         super(DDPStrategy, self).setup(trainer)
 
     def _setup_model(self, model: Any) -> Any:
@@ -61,8 +64,8 @@ class GossipStrategy(DDPStrategy):
                 )
 
     def process_dataloader(self, dataloader: Any) -> Any:
-        """The training loader of this node, as long as that of the largest."""
-        if not self._trainer.training or not hasattr(dataloader, "__len__"):
+        """The training loader of this node, as long as that of the largest. One without length is left alone."""
+        if not self._trainer.training or not has_length(dataloader):
             return dataloader
         longest = self.reduce(torch.tensor(len(dataloader), device=self.root_device), reduce_op="max")
         self._loader = SiteLoader(dataloader, int(longest))
@@ -133,17 +136,19 @@ class GossipStrategy(DDPStrategy):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Log what the nodes have sent and waited for, as often as the trainer logs."""
         round = self.optimizers[0].round
-        if round and round % self._trainer.log_every_n_steps == 0 and self._trainer.loggers:
+        if round > self._logged and round % self._trainer.log_every_n_steps == 0:
             self._log_stats(round)
 
     def on_train_end(self) -> None:
         """Log the last figures, and wait for the last message."""
-        if self._trainer.loggers:
-            self._log_stats(self.optimizers[0].round)
+        self._log_stats(self.optimizers[0].round)
         for optimizer in self.optimizers:
             optimizer.close()
 
     def _log_stats(self, round: int) -> None:
+        self._logged = round
+        if not self._trainer.loggers:
+            return
         stats = self.optimizers[0].stats()
         stats["wait_seconds"] = sum(stats["wait_seconds"].values())
         told: list[Any] = [None] * self.world_size
@@ -151,6 +156,14 @@ class GossipStrategy(DDPStrategy):
         figures = {f"gossip/{key}/node-{name}": float(value) for name, own in told for key, value in own.items()}
         for logger in self._trainer.loggers:
             logger.log_metrics(figures, step=round)
+
+
+def has_length(loader: Any) -> bool:
+    """Whether a loader knows how many batches it has; that of an IterableDataset may not."""
+    try:
+        return len(loader) >= 0
+    except TypeError:
+        return False
 
 
 class SiteLoader:
