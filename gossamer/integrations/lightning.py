@@ -197,9 +197,9 @@ class SiteLoader:
             else:
                 self._began = self._draws()
                 self._passes += 1
-            sampler = getattr(self.loader, "sampler", None)
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(self._passes - 1)
+            set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(self._passes - 1)
             self._of_pass = 0
             for batch in self.loader:
                 self._of_pass += 1

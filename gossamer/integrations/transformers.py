@@ -83,7 +83,8 @@ class GossipTrainer(Trainer):
     @property
     def _gossip(self) -> DecentralizedOptimizer:
         """The optimizer, which Accelerate wraps."""
-        return getattr(self.optimizer, "optimizer", self.optimizer)
+        inner: DecentralizedOptimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        return inner
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         """As many steps on every node as on the one with the most data."""
