@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gossamer._common.files import write_text
 from gossamer.errors import InputError
@@ -83,8 +83,7 @@ class GossipTrainer(Trainer):
     @property
     def _gossip(self) -> DecentralizedOptimizer:
         """The optimizer, which Accelerate wraps."""
-        inner: DecentralizedOptimizer = getattr(self.optimizer, "optimizer", self.optimizer)
-        return inner
+        return cast(DecentralizedOptimizer, getattr(self.optimizer, "optimizer", self.optimizer))
 
     def set_initial_training_values(self, args: Any, dataloader: Any) -> Any:
         """As many steps on every node as on the one with the most data."""
