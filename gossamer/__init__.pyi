@@ -3,6 +3,7 @@
 from . import data as data
 from . import engine as engine
 from . import errors as errors
+from . import integrations as integrations
 from . import methods as methods
 from . import models as models
 from . import network as network

@@ -18,6 +18,7 @@ PAGES = {
     "gossamer.tasks": "api/tasks.md",
     "gossamer.engine": "api/engine.md",
     "gossamer.optim": "api/optim.md",
+    "gossamer.integrations": "api/integrations.md",
     "gossamer.network": "api/network.md",
     "gossamer.problems": "api/problems.md",
     "gossamer.theory": "api/theory.md",

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from gossamer import methods, topology
-from gossamer._common.checks import is_finite_number
+from gossamer._common.checks import check_switch, is_finite_number
 from gossamer._common.formatting import Advance, progress_bar
 from gossamer._common.metrics import Row
 from gossamer._common.signals import deferred_interrupts
@@ -85,6 +85,7 @@ def simulate(
     rounds: int | None = None,
     seed: int = 0,
     weight_decay: float = 0.0,
+    decoupled: bool = False,
     clip: float | None = None,
     node_weight: str = "equal",
     device: str = "cpu",
@@ -124,8 +125,9 @@ def simulate(
         "common": every node's model on the common test set. "own": each on its own node's test part
         (`dataset.split(..., own_test=0.2)`, `gossamer.data.sites`), the averaged model on all parts. By default the
         common test set if there is one.
-    weight_decay, clip
-        L2 regularization added to the gradient; the largest norm of a node's gradient before that.
+    weight_decay, decoupled, clip
+        L2 regularization added to the gradient or, if decoupled, X <- (1 - lr * weight_decay) X before the step as in
+        AdamW; the largest norm of a node's gradient before that.
     node_weight
         "equal": every node's loss counts the same. "size": in proportion to its number of samples.
     workers
@@ -157,6 +159,7 @@ def simulate(
         )
     method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
+    check_switch("A run", "decoupled", decoupled)
     task, evaluate = task_of(loss, metric), data.evaluation(evaluate)
     lr = plain_step_size(lr)
     with Workers(workers) as pool, progress_bar(method.facts.title, progress) as advance:
@@ -175,6 +178,7 @@ def simulate(
             batch_size=batch_size,
             seed=seed,
             weight_decay=weight_decay,
+            decoupled=decoupled,
             clip=clip,
             node_weight=node_weight,
             device=device_of(device),

@@ -54,6 +54,7 @@ class Settings:
     batch_size: int
     seed: int = 0
     weight_decay: float = 0.0
+    decoupled: bool = False
     clip: float | None = None
     node_weight: str = "equal"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -109,6 +110,8 @@ class Simulation:
         lr = self.settings.step_size(self.round)
         self._refuse_divergence(lr)
         with torch.no_grad(), self._workers.torch_threads() if x.numel() > LARGE else nullcontext():
+            if self.settings.decoupled:
+                self.state.shrink(x, 1 - lr * self.settings.weight_decay)
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
         self._norms_are_known = True
@@ -187,8 +190,9 @@ class Simulation:
         indices = [batches.next(node) for node in range(self.data.nodes)]
         sizes = [index.numel() for index in indices]  # len() of a tensor takes microseconds
         draws = [draw(size, generator) for size, generator in zip(sizes, batches.generators, strict=True)]
+        added = 0.0 if self.settings.decoupled else self.settings.weight_decay
         self._losses, self._gradient_sums, self._gradient_norms = self.gradients.compute(
-            indices, draws, self.settings.clip, self.settings.weight_decay, self._workers
+            indices, draws, self.settings.clip, added, self._workers
         )
         return sum(sizes)
 

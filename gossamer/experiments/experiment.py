@@ -56,7 +56,9 @@ class Experiment:
     batch_size: int = 100
     """Samples per node and round."""
     weight_decay: float = 0.001
-    """L2 added to the gradient."""
+    """L2 added to the gradient, or decoupled from it."""
+    decoupled: bool = False
+    """Weight decay as in AdamW: X <- (1 - lr * weight_decay) X before every step."""
     clip: float = 0.0
     """The largest norm of a node's gradient, if above 0."""
     augment: str = "usual"
@@ -238,7 +240,7 @@ class Experiment:
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
 
-_ADDED = {"loss": "cross-entropy", "metric": "accuracy", "evaluate": "common"}
+_ADDED = {"loss": "cross-entropy", "metric": "accuracy", "evaluate": "common", "decoupled": False}
 
 AUGMENTATIONS = ("usual", "erasing", "none")
 
@@ -262,8 +264,8 @@ def checked_value(key: str, value: Any) -> Any:
         raise InputError(f"{key} holds a null character, {value!r}; remove it.")
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, wanted) and not isinstance(value, bool):
+    if isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
         return value
-    kind = {int: "a whole number", float: "a number", str: "a word in quotes"}[wanted]
+    kind = {int: "a whole number", float: "a number", str: "a word in quotes", bool: "true or false"}[wanted]
     example = json.dumps(next(f.default for f in dataclasses.fields(Experiment) if f.name == key))
     raise InputError(f"{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")

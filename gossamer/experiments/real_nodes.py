@@ -150,6 +150,7 @@ class NodeTraining:
             self.model.parameters(),
             lr=self.schedule.step_size(0),
             weight_decay=experiment.weight_decay,
+            decoupled=experiment.decoupled,
             topology=graph,
             node=os.environ.get("GOSSAMER_NODE"),
         )

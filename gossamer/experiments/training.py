@@ -196,6 +196,7 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         batch_size=experiment.batch_size,
         seed=experiment.seed,
         weight_decay=experiment.weight_decay,
+        decoupled=experiment.decoupled,
         clip=experiment.clip or None,
         node_weight=experiment.node_weight,
         device=execution.device,

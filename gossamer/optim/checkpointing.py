@@ -92,9 +92,7 @@ class Checkpoints:
         self.model, self.optimizer, self.every, self.extra = model, optimizer, every, dict(extra or {})
         net = optimizer.network
         _refuse_shared_nodes(optimizer)
-        if name is None:
-            name = net.topology.labels[net.node] if net.topology.labels else str(net.node)
-        self.name = name
+        self.name = name = optimizer.node_name if name is None else name
         self.directory = Path(directory) / f"node-{quote(name, safe=' ')}"
         self._reach = rounds_to_reach_all(net.topology)
         self.kept = -(-self._reach // every) + 2
@@ -201,7 +199,7 @@ class Checkpoints:
             elif not new or isinstance(value, LRScheduler | torch.amp.GradScaler):
                 value.load_state_dict(content["extra"][key])
         if not new:
-            _restore_generators(content["generators"])
+            restore_generators(content["generators"])
 
     def _rejoin(self, restart: Restart, told: list[Holding]) -> None:
         """Go on among other nodes; the new ones get the file of the first holder, and then the mean of all."""
@@ -281,7 +279,7 @@ class Checkpoints:
         content = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generators": _generator_states(),
+            "generators": generator_states(),
             "extra": extra,
         }
         settings = {
@@ -352,7 +350,7 @@ def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:
         )
 
 
-def _generator_states() -> dict[str, Any]:
+def generator_states() -> dict[str, Any]:
     """The random generators of torch, its accelerators, Python and NumPy, as plain tensors and numbers."""
     version, words, gauss = random.getstate()
     name, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
@@ -364,8 +362,8 @@ def _generator_states() -> dict[str, Any]:
     }
 
 
-def _restore_generators(states: dict[str, Any]) -> None:
-    """Take over what `_generator_states` gave. Accelerators that this machine does not have are skipped."""
+def restore_generators(states: dict[str, Any]) -> None:
+    """Take over what `generator_states` gave. Accelerators that this machine does not have are skipped."""
     torch.set_rng_state(states["torch"])
     for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, device)

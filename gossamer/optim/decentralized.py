@@ -18,7 +18,7 @@ from gossamer.methods import Method
 from gossamer.network import DistributedNetwork
 from gossamer.network.waiting import TIMEOUT
 from gossamer.optim.bucket import Bucket, buckets_for
-from gossamer.optim.meeting import Meeting
+from gossamer.optim.meeting import Meeting, refuse_wrapper
 from gossamer.optim.param_groups import (
     COMMON,
     Rules,
@@ -27,7 +27,7 @@ from gossamer.optim.param_groups import (
     refuse_foreign_groups,
     state_by_parameter,
 )
-from gossamer.optim.process_group import find_group, refuse_averaging_across
+from gossamer.optim.process_group import averaging_across, find_group
 from gossamer.topology import Topology
 
 _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
@@ -37,10 +37,10 @@ _numbers = itertools.count()
 class DecentralizedOptimizer(torch.optim.Optimizer):
     """One node of a decentralized method, as an optimizer.
 
-    Every process calls `step()` equally often. In the first step the nodes make sure that they were started alike and,
-    in round 0, that they hold equal parameters (those of node 0 win). Parameters that require a gradient are exchanged,
-    whether or not they have one in this round; buffers stay with their node. Gradients, accumulated and clipped as the
-    user likes, are never changed.
+    Every process calls `step()` equally often. In the first step the nodes make sure that they were started alike, that
+    nothing else averages their gradients and, in round 0, that they hold equal parameters (those of node 0 win).
+    Parameters that require a gradient are exchanged, whether or not they have one in this round; buffers stay with
+    their node. Gradients, accumulated and clipped as the user likes, are never changed.
 
     Each step of a tracking method leaves a message under way. Parameters that are written between steps are therefore
     not what the neighbours get: call `resend()` on all nodes after writing them. Forgetting it raises an error where
@@ -73,28 +73,31 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         hyperparameters: dict[str, Any] | None = None,
         *,
         weight_decay: float = 0.0,
+        decoupled: bool = False,
         topology: str | Topology | None = None,
         group: dist.ProcessGroup | DeviceMesh | None = None,
         node: int | str | None = None,
         node_weight: float | None = None,
         model: nn.Module | None = None,
+        equal_gradients: Literal["refuse", "allow"] = "refuse",
         overlap: bool = True,
         wire: Literal["bf16"] | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         processes = find_group(group)
         graph = self._graph(topology, 1 if processes is None else processes.size())
-        if model is not None:
-            refuse_averaging_across(model, processes)
+        if model is not None and equal_gradients != "allow":
+            refuse_wrapper(averaging_across(processes, model.parameters()))
         self.network = DistributedNetwork(graph, processes, node=node, wire=wire, timeout=timeout)
         self.overlap = overlap
         self._options = list(hyperparameters or {})
         self._buckets: list[Bucket] = []
-        self._meeting = Meeting(self.network, self.method.facts, node_weight)
+        self._meeting = Meeting(self.network, self.method.facts, node_weight, equal_gradients)
         self._overflows = 0
         self._loaded = self._laid_out = False
         self._number = next(_numbers)
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **(hyperparameters or {}), "round": 0})
+        defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
+        super().__init__(params, {**defaults, "round": 0})
         _live.add(self)
 
     def _graph(self, topology: str | Topology | None, nodes: int) -> Topology:
@@ -118,6 +121,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def node(self) -> int:
         """This process's persistent node id."""
         return self.network.node
+
+    @property
+    def node_name(self) -> str:
+        """What the node is called, whatever its rank: its label in the topology, or its number."""
+        labels = self.network.topology.labels
+        return labels[self.node] if labels else str(self.node)
 
     @torch.no_grad()
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -191,6 +200,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for bucket, rule in zip(self._buckets, rules, strict=True):
             bucket.load_gradients(scale, rule.weight_decay, overflow)
         for bucket, rule in zip(self._buckets, rules, strict=True):
+            if isinstance(rule.shrink, Tensor) or rule.shrink != 1:
+                bucket.state.shrink(bucket.x, rule.shrink)
             rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
             bucket.write()
             if not self.overlap:
@@ -275,6 +286,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         for bucket in self._buckets:
             bucket.drain()
         super().load_state_dict({**state_dict, "state": {}})
+        for group in self.param_groups:
+            group.setdefault("decoupled", False)  # a checkpoint of an older version
         return saved
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_switch
 from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.methods.contract import Scalar
@@ -24,6 +25,8 @@ class Rule:
     method: Method
     lr: Scalar
     weight_decay: Scalar
+    shrink: Scalar
+    """What x is multiplied by before the step: 1, or 1 - lr * weight_decay where the decay is decoupled."""
 
 
 class Rules:
@@ -35,7 +38,7 @@ class Rules:
 
     def __init__(self, buckets: Sequence[Bucket], method: type[Method], hyperparameters: Sequence[str]) -> None:
         self._buckets, self._method = buckets, method
-        self._watched = ["weight_decay", *hyperparameters]
+        self._watched = ["weight_decay", "decoupled", *hyperparameters]
         self._key: list[tuple[Any, ...]] = []
         self._rules: list[Rule] = []
         self._settings = (0.0, 0)
@@ -51,8 +54,10 @@ class Rules:
         if key != self._key:
             options = [options_of(group) for group in groups]
             rates, decays = ([float(group[name]) for group in groups] for name in COMMON)
+            added = [0.0 if group["decoupled"] else decay for group, decay in zip(groups, decays, strict=True)]
+            shrinks = [1 - rate * (decay - l2) for rate, decay, l2 in zip(rates, decays, added, strict=True)]
             self._rules = [
-                Rule(self._method(**_blend(bucket, options)), bucket.coefficient(rates), bucket.coefficient(decays))
+                Rule(self._method(**_blend(bucket, options)), *map(bucket.coefficient, (rates, added, shrinks)))
                 for bucket in self._buckets
             ]
             self._settings = (rates[0], zlib.crc32(repr(key).encode()))
@@ -81,6 +86,7 @@ def check_group(group: dict[str, Any], title: str) -> None:
         value = float(group[name])
         if not (value >= 0 and value != float("inf")):
             raise InputError(f"{title} needs a finite {name} of at least 0, but {name} is {value:g}.")
+    check_switch(title, "decoupled", group["decoupled"])
     for parameter in group["params"]:
         if not parameter.is_floating_point():
             raise InputError(f"{title} trains real parameters, but one is of type {parameter.dtype}.")
@@ -91,7 +97,7 @@ def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, An
     facts: dict[str, str] = {}
     for number, (group, own) in enumerate(zip(groups, options, strict=True)):
         where = f" of parameter group {number}" if len(groups) > 1 else ""
-        values = {**{name: float(group[name]) for name in COMMON}, **own}
+        values = {**{name: float(group[name]) for name in COMMON}, "decoupled": group["decoupled"], **own}
         facts |= {name + where: str(value) for name, value in values.items()}
         names = group.get("param_names") or range(len(group["params"]))
         for name, p in zip(names, group["params"], strict=True):

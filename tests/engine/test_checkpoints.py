@@ -144,6 +144,7 @@ def test_a_directory_with_a_checkpoint_of_another_run_is_refused_and_left_as_it_
         ({"lr": Cosine(0.05)}, "lr"),
         ({"batch_size": 8}, "batch_size"),
         ({"weight_decay": 0.1}, "weight_decay"),
+        ({"decoupled": True}, "decoupled"),
         ({"model": WithBatchNorm}, "model"),
         ({"data": digit_nodes(k=4)}, "partition"),
     ],

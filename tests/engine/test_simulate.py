@@ -47,6 +47,15 @@ def test_reported_accuracy_is_that_of_the_models():
         assert right == pytest.approx((last["node_accuracy"] + [last["averaged_accuracy"]])[k])
 
 
+def test_decoupled_weight_decay_is_l2_without_momentum_and_not_with_it():
+    def model(method: str, decoupled: bool) -> torch.Tensor:
+        run = run_digits(method=method, weight_decay=0.1, decoupled=decoupled, rounds=4)
+        return torch.cat([p.detach().flatten() for p in run.models[1].parameters()])
+
+    torch.testing.assert_close(model("dsgd", True), model("dsgd", False), rtol=1e-4, atol=1e-6)
+    assert float((model("dsgdm", True) - model("dsgdm", False)).abs().max()) > 1e-4
+
+
 def test_the_engine_does_what_a_plain_loop_does():
     """One node per sample set, DSGD by hand: the same batches, gradients and averages, without any of the engine."""
     nodes = digit_nodes()

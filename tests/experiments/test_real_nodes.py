@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import json
 import math
 import os
 import signal
@@ -28,7 +29,7 @@ from tests.processes import nodes, run_nodes
 
 EXPERIMENT = Experiment(
     nodes=2, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, lr=0.05,
-    schedule="cosine", rounds=49, batch_size=32, evaluations=12,
+    schedule="cosine", rounds=49, batch_size=32, evaluations=12, weight_decay=0.05, decoupled=True,
 )  # fmt: skip
 TIMES = ("seconds", "samples_per_second")
 
@@ -36,7 +37,7 @@ TIMES = ("seconds", "samples_per_second")
 def command(experiment: Experiment, out: Path) -> list[str]:
     """What `gossamer` is given to make the run."""
     file = out.with_suffix(".toml")
-    file.write_text("".join(f"{k} = {v!r}\n" for k, v in experiment.to_dict().items()))
+    file.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in experiment.to_dict().items()))
     return ["run", str(file), "--out", str(out)]
 
 

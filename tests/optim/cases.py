@@ -8,9 +8,7 @@ import shutil
 import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gossamer.network.waiting as waiting
@@ -459,17 +457,19 @@ def unequal_start(rank: int) -> dict[str, Any]:
     return {"equal": torch.equal(at_start, wanted)}
 
 
-def identical_gradients(rank: int) -> list[str]:
-    results = []
-    for shift in (0.0, float(rank)):
+def identical_gradients(rank: int) -> dict[str, str]:
+    def attempt(inputs: float, **options: Any) -> str:
         model = nn.Linear(2, 1, bias=False)
-        optimizer = optim.DSGD(model.parameters(), lr=0.1, topology="ring", timeout=PATIENCE)
-        model(torch.full((1, 2), 1.0 + shift)).sum().backward()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            optimizer.step()
-        results.append(" ".join(f"{w.message} ({Path(w.filename).name})" for w in caught))
-    return results
+        optimizer = optim.DSGD(model.parameters(), lr=0.1, topology="ring", timeout=PATIENCE, **options)
+        model(torch.full((1, 2), inputs)).sum().backward()
+        return said(optimizer.step)
+
+    return {
+        "same": attempt(1.0),
+        "different": attempt(1.0 + rank),
+        "zero": attempt(0.0),
+        "meant": attempt(1.0, equal_gradients="allow"),
+    }
 
 
 def disagreements(rank: int) -> dict[str, str]:
@@ -513,16 +513,37 @@ def weighted(rank: int) -> list[Tensor]:
     return [flat(node.model), flat(scaled.model)]
 
 
-def wrapped(rank: int) -> list[str]:
-    """DistributedDataParallel over the nodes is refused where it can be seen."""
+def wrapped_later(wrap: Callable[[nn.Module], nn.Module], **options: Any) -> str:
+    """What the first step says to a model that was wrapped after the optimizer was made."""
+    plain = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    optimizer = MomentumTracking(plain.parameters(), lr=0.1, topology="ring", timeout=PATIENCE, **options)
+    model = wrap(plain)
+    model(torch.full((1, 2), 1.0 + dist.get_rank())).sum().backward()
+    answer = said(optimizer.step)
+    optimizer.close()
+    return answer
+
+
+def wrapped(rank: int) -> dict[str, str]:
+    """What averages gradients over the nodes is refused, before and after the optimizer is made."""
     model = DistributedDataParallel(nn.Linear(2, 1))
     inside = dist.new_group([rank], use_local_synchronization=True)
     alone = DistributedDataParallel(nn.Linear(2, 1), process_group=inside)
-    return [
-        said(lambda: optim.DSGD(model.parameters(), lr=0.1, topology="ring", model=model)),
-        said(lambda: optim.DSGD(alone.parameters(), lr=0.1, topology="ring", model=alone)),
-        said(lambda: optim.DSGD(model.parameters(), lr=0.1)),
-    ]
+    whole = init_device_mesh("cpu", (4,))
+    return {
+        "outside": said(lambda: optim.DSGD(model.parameters(), lr=0.1, topology="ring", model=model)),
+        "inside": said(lambda: optim.DSGD(alone.parameters(), lr=0.1, topology="ring", model=alone)),
+        "no graph": said(lambda: optim.DSGD(model.parameters(), lr=0.1)),
+        "DDP later": wrapped_later(DistributedDataParallel),
+        "DDP meant": wrapped_later(DistributedDataParallel, equal_gradients="allow"),
+        "DDP inside": wrapped_later(lambda m: DistributedDataParallel(m, process_group=inside)),
+        "FSDP later": wrapped_later(lambda m: fully_shard(m, mesh=whole)),
+    }
+
+
+def first_fsdp(rank: int) -> str:
+    cpu = torch.device("cpu")
+    return wrapped_later(lambda m: FullyShardedDataParallel(m, use_orig_params=True, device_id=cpu))
 
 
 def two_by_two(rank: int) -> dict[str, Any]:

@@ -182,11 +182,11 @@ def test_models_are_made_equal_at_the_start() -> None:
     assert all(r["equal"] for r in four("unequal_start"))
 
 
-def test_identical_first_gradients_are_pointed_out() -> None:
-    for same, different in four("identical_gradients"):
-        assert "same first gradient" in same
-        assert same.endswith("(cases.py)"), "the line of the user's that made the step"
-        assert different == ""
+def test_identical_first_gradients_are_refused() -> None:
+    for r in four("identical_gradients"):
+        assert "same first gradient" in r["same"]
+        assert "give the optimizer equal_gradients='allow'" in r["same"]
+        assert r["different"] == r["zero"] == r["meant"] == ""
 
 
 @pytest.mark.parametrize(
@@ -213,10 +213,20 @@ def test_weights_by_data_size_scale_the_gradient() -> None:
 
 
 def test_data_parallel_over_nodes_is_refused() -> None:
-    for outside, inside, without_graph in four("wrapped"):
-        assert "ranks [0, 1, 2, 3], which are different nodes" in outside
-        assert inside == ""
-        assert "who talks to whom" in without_graph
+    for r in four("wrapped"):
+        for how in ("outside", "DDP later"):
+            assert "DistributedDataParallel over the ranks [0, 1, 2, 3], which are different nodes" in r[how], how
+            assert "GossipStrategy" in r[how]
+            assert "GossipTrainer" in r[how]
+        assert "FSDP over the ranks [0, 1, 2, 3], which are different nodes" in r["FSDP later"]
+        assert r["inside"] == r["DDP inside"] == r["DDP meant"] == ""
+        assert "who talks to whom" in r["no graph"]
+
+
+@pytest.mark.slow
+def test_the_first_fsdp_is_refused_too() -> None:
+    for sentence in values(4, cases.first_fsdp):
+        assert "FSDP over the ranks [0, 1, 2, 3], which are different nodes" in sentence
 
 
 def test_two_nodes_of_two_processes() -> None:
