@@ -19,8 +19,8 @@ from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
 from gossamer.engine.node_models import ModelFactory, Models, make_model
 from gossamer.engine.schedule import Lr, Schedule, plain_step_size, rounds_in, schedule_of
-from gossamer.engine.simulation import DivergenceError, Settings, Simulation
-from gossamer.errors import InputError
+from gossamer.engine.simulation import Settings, Simulation
+from gossamer.errors import DivergenceError, InputError
 from gossamer.methods.contract import MethodChoice
 from gossamer.topology import Topology
 

@@ -15,9 +15,9 @@ from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients import gradients_of
 from gossamer.engine.hardware import NodeGenerators, Workers
-from gossamer.engine.history import History, Meter, Scores, bytes_per_node, consensus_distance, row_of
+from gossamer.engine.history import Meter, Scores, bytes_per_node, consensus_distance, row_of
 from gossamer.engine.node_models import NodeModels, draws_in_forward, refuse_single_samples
-from gossamer.errors import GossamerError, InputError
+from gossamer.errors import DivergenceError, InputError
 from gossamer.methods import Method
 from gossamer.network import SimulatedNetwork
 from gossamer.topology import Topology
@@ -26,22 +26,6 @@ log = logging.getLogger("gossamer")
 
 # Measured on Momentum Tracking: with fewer numbers in all models a method's step is not faster on several threads.
 LARGE = 2**20
-
-
-class DivergenceError(GossamerError, ArithmeticError):
-    """What a node computes is no longer a finite number. `history` holds what was measured before.
-
-    >>> str(DivergenceError(node=3, round=12, value=float("nan"), lr=0.5))
-    'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
-    """
-
-    def __init__(self, node: int, round: int, value: float, lr: float, what: str = "loss") -> None:
-        self.node, self.round = node, round
-        self.history = History()
-        super().__init__(
-            f"The run diverged: the {what} of node {node} is {value} in round {round}; try a step size below {lr:g}, "
-            f"or clip the gradients."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
