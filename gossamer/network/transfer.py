@@ -68,6 +68,7 @@ class Messenger:
         self._flying: list[Arriving] = []
         self._neighbours = {int(j) for j in topology.graph.neighbours(node)}
         self._told: list[Any] = []
+        self._lately: list[int] = []
         self.room = self.round = 0
         """The bytes of the longest message so far, and the round of the last."""
         self.last: Arriving | None = None
@@ -104,6 +105,7 @@ class Messenger:
         pending.receives = list(zip(peers.senders, receives, incoming, strict=True))
         self._sent += len(outgoing)
         self._sent_bytes += sum(m.bytes for m in outgoing)
+        self._lately = peers.receivers
         self.room, self.round = max(self.room, envelope.outgoing[0].bytes), round
         self._flying.append(pending)
         return pending
@@ -146,7 +148,9 @@ class Messenger:
             return
         message = Message((torch.Size([0]),), torch.uint8, torch.device("cpu"))
         message.write(Header(fault.round, self._serial, self.node, fault.lr, 0, fault.round, fault.word()))
-        peers = self._neighbours.union(*(pending.peers.receivers for pending in self._flying)) - {fault.node}
+        peers = self._neighbours.union(*(pending.peers.receivers for pending in self._flying), self._lately)
+        if fault.kind in ("silent", "closed"):
+            peers.discard(fault.node)
         deadline = time.monotonic() + _MOMENT
         try:
             self._told = [self.group.send([message.raw], self.ranks[peer], 0) for peer in sorted(peers)]

@@ -145,15 +145,16 @@ class Waiting:
     def lost(self, error: RuntimeError, peer: int, name: Callable[[int], str], round: int) -> GossamerError:
         """The error for a peer that fell silent or went away: that of the node at the root of it."""
         log.debug("waiting for %s in round %d: %s", name(peer), round, error)
-        timed_out, certain = "timed out" in str(error).lower() or "timeout" in str(error).lower(), False
-        fault = self.board.first(0.0 if timed_out else _MOMENT) if self.board else None
+        timed_out = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        mine, certain = Fault("silent" if timed_out else "closed", peer, round), not timed_out
+        if self.board is None:
+            return self.give_up(mine, name, certain)
+        fault = self.board.first(0.0 if timed_out else _MOMENT)
         if fault is None:
-            fault = Fault("silent" if timed_out else "closed", peer, round)
-            if timed_out and self.board:
-                fault, certain = self.board.root(peer, round)
-            if self.board:
-                fault = self.board.report(fault)
-        return self.give_up(fault, name, certain)
+            if timed_out:
+                mine, certain = self.board.root(peer, round)
+            fault = self.board.report(mine)
+        return self.give_up(fault, name, certain or fault is not mine)
 
     def give_up(self, fault: Fault, name: Callable[[int], str], certain: bool = True) -> GossamerError:
         """The error for a fault that others know of, or that is this node's own; the neighbours are told."""
