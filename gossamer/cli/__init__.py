@@ -55,5 +55,10 @@ def _command(given: list[str]) -> str:
 
 
 def _fail(sentence: str) -> NoReturn:
-    print(f"gossamer: {sentence}", file=sys.stderr)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from gossamer.experiments.real_nodes import Voice
+
+        Voice().say(sentence)
+    else:
+        print(f"gossamer: {sentence}", file=sys.stderr)
     sys.exit(2)

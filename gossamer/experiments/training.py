@@ -24,6 +24,7 @@ from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
 from gossamer.engine import DivergenceError, StepSize, schedule, simulate
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
+from gossamer.network.waiting import TIMEOUT
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -47,6 +48,8 @@ class Execution:
     workers: int | None = None
     device: str = "cpu"
     progress: bool | None = None
+    timeout: float = TIMEOUT
+    """Seconds until a real node gives up a silent peer."""
     callbacks: Sequence[Callable[[Row], None]] = ()
     """Called with the figures of each evaluation: loggers."""
 

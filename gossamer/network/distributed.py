@@ -211,6 +211,11 @@ class DistributedNetwork:
             for _ in range(self.topology.diameter):
                 self._headers(self.messenger.round, self.messenger.room, self._neighbours, END)
 
+    def part(self) -> None:
+        """After a fault that all nodes know of: wait until all have come here, on the board. All must call it."""
+        if self.group is not None:
+            tell_all(self.group, {}, Waiting(self.waiting.timeout.total_seconds()), "the end")
+
     def stats(self) -> dict[str, Any]:
         """Bytes and messages so far, and how many seconds this node waited for each peer."""
         return self.messenger.stats()
