@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print("gossamer: interrupted; what is finished is kept", file=sys.stderr)
+        print("gossamer: interrupted; what is finished is kept", file=sys.stderr, flush=True)
+        if any(thread.name.startswith("gossamer-worker") for thread in threading.enumerate()):
+            os._exit(130)  # else Python would wait for what they are computing
         sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -71,6 +71,7 @@ def simulate(
     weight_decay: float = 0.0,
     clip: float | None = None,
     node_weight: str = "equal",
+    nonfinite: str = "stop",
     device: str = "cpu",
     workers: int | None = None,
     evaluate_every: float | None = None,
@@ -99,6 +100,9 @@ def simulate(
         L2 regularization added to the gradient; the largest norm of a node's gradient before that.
     node_weight
         "equal": every node's loss counts the same. "size": in proportion to its number of samples.
+    nonfinite
+        What a NaN or Inf in a node's loss or gradient does: "stop" the run with a `DivergenceError`, or "skip", which
+        counts that round of the node as gradient 0 (`run.simulation.skipped`).
     workers
         Threads that share the nodes; one per core by default. The result does not depend on their number.
     evaluate_every, evaluations
@@ -128,6 +132,8 @@ def simulate(
         )
     method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
+    if nonfinite not in ("stop", "skip"):
+        raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
     lr = plain_step_size(lr)
     with Workers(workers) as pool, progress_bar(method.facts.title, progress) as advance:
         schedule = schedule_of(
@@ -146,6 +152,7 @@ def simulate(
             weight_decay=weight_decay,
             clip=clip,
             node_weight=node_weight,
+            nonfinite=nonfinite,
             device=device_of(device),
         )
         own = make_model(model, data, seed)

@@ -38,6 +38,7 @@ class Settings:
     weight_decay: float = 0.0
     clip: float | None = None
     node_weight: str = "equal"
+    nonfinite: str = "stop"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
@@ -70,6 +71,8 @@ class Simulation:
         self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
         self.state = method.initial(self.models.x, self.network)
         self.round = 0
+        self.skipped = [0] * data.nodes
+        """How many rounds of every node have counted as gradient 0 since the start or the last checkpoint."""
         self._workers = workers
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_sums = torch.zeros(data.nodes, dtype=torch.float64)
@@ -164,7 +167,9 @@ class Simulation:
         return sum(samples)
 
     def _refuse_divergence(self, lr: float) -> None:
-        """Stop before a loss or a gradient that is not finite reaches the other nodes."""
+        """Stop, or count the gradient as 0, before a loss or a gradient that is not finite reaches the other nodes."""
+        if self.settings.nonfinite == "skip":
+            return self._skip()
         for node in _not_finite(self._losses, self._gradient_sums):
             loss = float(self._losses[node])
             if not math.isfinite(loss):
@@ -172,6 +177,15 @@ class Simulation:
             # A sum may overflow though all of its terms are finite.
             if not self.models.grad[node].isfinite().all():
                 raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
+
+    def _skip(self) -> None:
+        for node in _not_finite(self._losses, self._gradient_sums):
+            if math.isfinite(self._losses[node]) and self.models.grad[node].isfinite().all():
+                continue
+            self.skipped[node] += 1
+            self._losses[node] = self._gradient_norms[node] = 0.0
+            torch.mul(self.models.x[node].detach(), self.settings.weight_decay, out=self.models.grad[node])
+            log.warning("Round %d of node %d counts as gradient 0: it was not finite.", self.round, node)
 
     def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
         """Stop if the last step has left models, or test losses, that are not finite."""

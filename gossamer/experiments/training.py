@@ -18,6 +18,7 @@ import numpy
 import torch
 
 from gossamer import data, methods, models, topology
+from gossamer._common.files import remove_unfinished
 from gossamer._common.metrics import Row
 from gossamer._version import __version__
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
@@ -92,6 +93,8 @@ def begin(directory: Path, about: dict[str, Any]) -> None:
     (directory / "done.json").unlink(missing_ok=True)
     write_json(directory / "run.json", about)
     mark = directory / "checkpoints" / ATTEMPT
+    for place in (directory, mark.parent):
+        remove_unfinished(place)
     before = 0.0
     if mark.exists():
         # An attempt lasted from its mark to the last file that it wrote.

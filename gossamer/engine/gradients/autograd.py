@@ -89,6 +89,8 @@ def evaluate(
         model.eval()
         with torch.inference_mode():
             for start in range(0, len(targets), BATCH):
+                if workers.interrupted:
+                    return
                 index = torch.arange(start, min(start + BATCH, len(targets)))
                 output = model(pipeline.batch(inputs, index).to(device))
                 truth = targets[start : start + BATCH].to(device)
