@@ -111,7 +111,7 @@ class Workers:
             )
         self.number = number or cores()
         self.interrupted = False
-        """Whether Ctrl-C came in the middle of a task: the other workers end after theirs, and nobody waits for them."""
+        """Whether Ctrl-C came in the middle of a task: the other workers end after theirs, and nobody waits."""
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(

@@ -169,7 +169,8 @@ class Simulation:
     def _refuse_divergence(self, lr: float) -> None:
         """Stop, or count the gradient as 0, before a loss or a gradient that is not finite reaches the other nodes."""
         if self.settings.nonfinite == "skip":
-            return self._skip()
+            self._skip()
+            return
         for node in _not_finite(self._losses, self._gradient_sums):
             loss = float(self._losses[node])
             if not math.isfinite(loss):

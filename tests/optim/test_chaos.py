@@ -81,11 +81,10 @@ def strike(place: Path, number: int) -> None:
 
 def connections() -> Iterator[tuple[int, list[list[Any]]]]:
     """The TCP connections of this process: descriptor, own and other address."""
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            duplicate = socket.socket(fileno=os.dup(int(name)))
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as duplicate:
             if duplicate.family in (socket.AF_INET, socket.AF_INET6):
-                yield int(name), [list(duplicate.getsockname()[:2]), list(duplicate.getpeername()[:2])]
+                yield int(path.name), [list(duplicate.getsockname()[:2]), list(duplicate.getpeername()[:2])]
 
 
 def cut(rank: int, link: list[int], place: Path) -> None:
@@ -106,9 +105,9 @@ def throw_garbage(pids: list[int], draw: random.Random) -> None:
     """Random bytes to every port on which the processes listen."""
     inodes = set()
     for pid in pids:
-        for name in os.listdir(f"/proc/{pid}/fd"):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").rstrip("]"))
+                inodes.add(str(path.readlink()).removeprefix("socket:[").rstrip("]"))
     lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()]
     for line in lines:
         if line[3] == "0A" and line[9] in inodes:
