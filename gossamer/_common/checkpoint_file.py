@@ -30,7 +30,7 @@ _PLAIN = (bool, float, str, bytes, type(None), Tensor, nn.Parameter)
 
 
 class Damaged(ValueError):
-    """The content of a checkpoint does not match its digest: it was cut, or changed after it was written.
+    """The content of a checkpoint does not match its digest, because it was changed after it was written, or is none.
 
     A file that merely cannot be read now or here raises a `GossamerError`.
     """
@@ -44,6 +44,19 @@ def path_of(directory: Path, round: int) -> Path:
 def rounds_in(directory: Path) -> list[int]:
     """The rounds whose checkpoints are in `directory`, ascending."""
     return sorted(int(m[1]) for name in _names_in(directory) if (m := _NAME.fullmatch(name)))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether all numbers in tensors are, in dicts, lists and tuples of them.
+
+    >>> is_finite({"x": [torch.ones(2), torch.tensor([1, 2])]}), is_finite((torch.tensor(float("nan")),))
+    (True, False)
+    """
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    if isinstance(value, dict):
+        return all(is_finite(v) for v in value.values())
+    return not isinstance(value, list | tuple) or all(is_finite(v) for v in value)
 
 
 def write(directory: Path, round: int, settings: dict[str, Any], content: dict[str, Any]) -> Path:
@@ -182,10 +195,10 @@ def _checked(file: BinaryIO, size: int) -> dict[str, Any]:
         raise Damaged("its content does not match its digest")
     file.seek(0)
     saved = torch.load(file, map_location="cpu", weights_only=True)
-    kinds = {"round": int, "settings": dict, "content": dict}
-    if not isinstance(saved, dict) or any(not isinstance(saved.get(key), kind) for key, kind in kinds.items()):
-        raise Damaged("it holds no round, settings and content")
-    return saved
+    for key, kind in (("round", int), ("settings", dict), ("content", dict)):
+        if not isinstance(saved, dict) or not isinstance(saved.get(key), kind):
+            raise Damaged(f"it holds no {key}")
+    return dict(saved)
 
 
 def _digests(file: BinaryIO, left: int) -> tuple[bytes, bytes]:

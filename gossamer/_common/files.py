@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,6 +13,8 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from gossamer.errors import DiskError, InputError
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
 @contextmanager
@@ -29,6 +32,13 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         if temporary.exists():
             temporary.unlink()
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove the temporary files that a killed process has left in `directory`. No other may be writing there."""
+    for path in directory.glob(".*.tmp") if directory.is_dir() else ():
+        if _UNFINISHED.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def check_writable(path: Path) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -39,6 +40,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
+        if any(thread.name.startswith("gossamer-worker") for thread in threading.enumerate()):
+            say("gossamer: interrupted; what is finished is kept", error=True)
+            os._exit(130)  # else Python would wait for what they are computing
         _fail("interrupted; what is finished is kept", 130)
     except BrokenPipeError:
         _fail("", 1)
@@ -94,7 +98,7 @@ def _outside(error: Exception) -> str:
 def _fail(sentence: str, code: int = 2) -> NoReturn:
     if sentence:
         with suppress(OSError):
-            say(f"gossamer: {sentence}", error=True)
+            _say(sentence)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -102,3 +106,13 @@ def _fail(sentence: str, code: int = 2) -> NoReturn:
             # What cannot be written now cannot be written when Python ends, which would then change the exit code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
+
+
+def _say(sentence: str) -> None:
+    """Say it once, also where torchrun has started many processes."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from gossamer.experiments.real_nodes import Voice
+
+        Voice().say(sentence)
+    else:
+        say(f"gossamer: {sentence}", error=True)

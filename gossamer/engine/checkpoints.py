@@ -42,7 +42,9 @@ class CheckpointDirectory:
         return round % self.interval == 0
 
     def save(self, simulation: Simulation, history: History) -> None:
-        """Write a checkpoint and delete all but the newest two."""
+        """Write a checkpoint and delete all but the newest two. Models that are not finite are not saved."""
+        if not files.is_finite(simulation.models.x):
+            return
         content = {"simulation": simulation.state_dict(), "history": json.dumps(history.rows)}
         files.write(self.directory, simulation.round, self.identity, content)
         for round in files.rounds_in(self.directory)[:-KEPT]:

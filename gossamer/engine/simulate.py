@@ -19,8 +19,8 @@ from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
 from gossamer.engine.node_models import ModelFactory, Models, fitted, make_model
 from gossamer.engine.schedule import Lr, Schedule, plain_step_size, rounds_in, schedule_of
-from gossamer.engine.simulation import DivergenceError, Settings, Simulation
-from gossamer.errors import InputError
+from gossamer.engine.simulation import Settings, Simulation
+from gossamer.errors import DivergenceError, InputError
 from gossamer.methods.contract import MethodChoice
 from gossamer.tasks import Function, Loss, Metric, task_of
 from gossamer.topology import Topology
@@ -88,6 +88,7 @@ def simulate(
     decoupled: bool = False,
     clip: float | None = None,
     node_weight: str = "equal",
+    nonfinite: str = "stop",
     device: str = "cpu",
     workers: int | None = None,
     evaluate_every: float | None = None,
@@ -130,6 +131,9 @@ def simulate(
         AdamW; the largest norm of a node's gradient before that.
     node_weight
         "equal": every node's loss counts the same. "size": in proportion to its number of samples.
+    nonfinite
+        What a NaN or Inf in a node's loss or gradient does: "stop" the run with a `DivergenceError`, or "skip", which
+        counts that round of the node as gradient 0 (`run.simulation.skipped`).
     workers
         Threads that share the nodes; one per core by default. The result does not depend on their number.
     evaluate_every, evaluations
@@ -160,6 +164,8 @@ def simulate(
     method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
     check_switch("A run", "decoupled", decoupled)
+    if nonfinite not in ("stop", "skip"):
+        raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
     task, evaluate = task_of(loss, metric), data.evaluation(evaluate)
     lr = plain_step_size(lr)
     with Workers(workers) as pool, progress_bar(method.facts.title, progress) as advance:
@@ -181,6 +187,7 @@ def simulate(
             decoupled=decoupled,
             clip=clip,
             node_weight=node_weight,
+            nonfinite=nonfinite,
             device=device_of(device),
             task=task,
             evaluate=evaluate,

@@ -16,9 +16,9 @@ from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients import gradients_of
 from gossamer.engine.gradients.autograd import evaluate
 from gossamer.engine.hardware import NodeGenerators, Workers
-from gossamer.engine.history import History, Meter, Scores, bytes_per_node, consensus_distance, row_of
+from gossamer.engine.history import Meter, Scores, bytes_per_node, consensus_distance, row_of
 from gossamer.engine.node_models import NodeModels, check_task, refuse_single_samples
-from gossamer.errors import GossamerError, InputError
+from gossamer.errors import DivergenceError, InputError
 from gossamer.methods import Method
 from gossamer.network import SimulatedNetwork
 from gossamer.tasks import Task, task_of
@@ -28,22 +28,6 @@ log = logging.getLogger("gossamer")
 
 # Measured on Momentum Tracking: with fewer numbers in all models a method's step is not faster on several threads.
 LARGE = 2**20
-
-
-class DivergenceError(GossamerError, ArithmeticError):
-    """What a node computes is no longer a finite number. `history` holds what was measured before.
-
-    >>> str(DivergenceError(node=3, round=12, value=float("nan"), lr=0.5))
-    'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
-    """
-
-    def __init__(self, node: int, round: int, value: float, lr: float, what: str = "loss") -> None:
-        self.node, self.round = node, round
-        self.history = History()
-        super().__init__(
-            f"The run diverged: the {what} of node {node} is {value} in round {round}; try a step size below {lr:g}, "
-            f"or clip the gradients."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +41,16 @@ class Settings:
     decoupled: bool = False
     clip: float | None = None
     node_weight: str = "equal"
+    nonfinite: str = "stop"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     task: Task = field(default_factory=task_of)
     evaluate: str = "common"
     """What the models are tested on: the "common" test set, or every node's "own" part."""
+
+    @property
+    def added_decay(self) -> float:
+        """The weight decay that is added to the gradient."""
+        return 0.0 if self.decoupled else self.weight_decay
 
 
 class Simulation:
@@ -92,6 +82,8 @@ class Simulation:
         self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
         self.state = method.initial(self.models.x, self.network)
         self.round = 0
+        self.skipped = [0] * data.nodes
+        """How many rounds of every node have counted as gradient 0 since the start or the last checkpoint."""
         self._workers = workers
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_sums = torch.zeros(data.nodes, dtype=torch.float64)
@@ -190,14 +182,16 @@ class Simulation:
         indices = [batches.next(node) for node in range(self.data.nodes)]
         sizes = [index.numel() for index in indices]  # len() of a tensor takes microseconds
         draws = [draw(size, generator) for size, generator in zip(sizes, batches.generators, strict=True)]
-        added = 0.0 if self.settings.decoupled else self.settings.weight_decay
         self._losses, self._gradient_sums, self._gradient_norms = self.gradients.compute(
-            indices, draws, self.settings.clip, added, self._workers
+            indices, draws, self.settings.clip, self.settings.added_decay, self._workers
         )
         return sum(sizes)
 
     def _refuse_divergence(self, lr: float) -> None:
-        """Stop before a loss or a gradient that is not finite reaches the other nodes."""
+        """Stop, or count the gradient as 0, before a loss or a gradient that is not finite reaches the other nodes."""
+        if self.settings.nonfinite == "skip":
+            self._skip()
+            return
         for node in _not_finite(self._losses, self._gradient_sums):
             loss = float(self._losses[node])
             if not math.isfinite(loss):
@@ -205,6 +199,15 @@ class Simulation:
             # A sum may overflow though all of its terms are finite.
             if not self.models.grad[node].isfinite().all():
                 raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
+
+    def _skip(self) -> None:
+        for node in _not_finite(self._losses, self._gradient_sums):
+            if math.isfinite(self._losses[node]) and self.models.grad[node].isfinite().all():
+                continue
+            self.skipped[node] += 1
+            self._losses[node] = self._gradient_norms[node] = 0.0
+            torch.mul(self.models.x[node].detach(), self.settings.added_decay, out=self.models.grad[node])
+            log.warning("Round %d of node %d counts as gradient 0: it was not finite.", self.round, node)
 
     def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
         """Stop if the last step has left models, test losses or metrics that are not finite."""

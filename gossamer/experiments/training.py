@@ -18,6 +18,7 @@ import numpy
 import torch
 
 from gossamer import data, methods, models, topology
+from gossamer._common.files import remove_unfinished
 from gossamer._common.metrics import Row
 from gossamer._version import __version__
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
@@ -25,6 +26,7 @@ from gossamer.engine import DivergenceError, StepSize, schedule, simulate
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
+from gossamer.network.waiting import TIMEOUT
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -51,6 +53,8 @@ class Execution:
     workers: int | None = None
     device: str = "cpu"
     progress: bool | None = None
+    timeout: float = TIMEOUT
+    """Seconds until a real node gives up a silent peer."""
     callbacks: Sequence[Callable[[Row], None]] = ()
     """Called with the figures of each evaluation: loggers."""
 
@@ -93,6 +97,8 @@ def begin(directory: Path, about: dict[str, Any]) -> None:
     (directory / "done.json").unlink(missing_ok=True)
     write_json(directory / "run.json", about)
     mark = directory / "checkpoints" / ATTEMPT
+    for place in (directory, mark.parent):
+        remove_unfinished(place)
     before = 0.0
     if mark.exists():
         # An attempt lasted from its mark to the last file that it wrote.

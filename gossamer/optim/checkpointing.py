@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
-from gossamer.errors import InputError
+from gossamer.errors import DiskError, InputError
 from gossamer.network.agreement import meeting_board
 from gossamer.optim.bucket import mean_over
 from gossamer.optim.decentralized import DecentralizedOptimizer
@@ -98,6 +98,7 @@ class Checkpoints:
         self.kept = -(-self._reach // every) + 2
         """How many checkpoints are kept at most times: nodes may be some rounds apart."""
         self._names: list[str] = []
+        self._begun = False
         self._interrupts = Interrupts()
         _warn_of_a_store_that_outlives_its_processes()
 
@@ -139,6 +140,7 @@ class Checkpoints:
         restart = agree(told, net.topology.fingerprint)
         self._names = [holding.name for holding in told]
         files.remove_unfinished(self.directory)
+        self._begun = self.directory.is_dir()
         if restart.exact:
             path = files.path_of(self.directory, restart.round)
             saved = files.read(path)
@@ -164,7 +166,7 @@ class Checkpoints:
         for round in files.rounds_in(self.directory):
             path = files.path_of(self.directory, round)
             try:
-                settings = files.read(path)["settings"]
+                settings, names, graph = _settings(files.read(path))
             except files.Damaged as error:
                 log.warning(
                     "The checkpoint %s is damaged (%s): it is passed over and kept as %s.",
@@ -174,9 +176,8 @@ class Checkpoints:
                 )
                 continue
             files.refuse_foreign(path, settings, {"method": self.optimizer.method.facts.title, "node": self.name})
-            with files.taking_over(path):
-                nodes = tuple(settings["nodes"])
-                rounds[round] = membership(nodes, settings["graph"])
+            nodes = tuple(names)
+            rounds[round] = membership(nodes, graph)
         return Holding(self.name, rounds, nodes)
 
     def _load(self, saved: dict[str, Any], path: Path, new: bool = False) -> None:
@@ -289,7 +290,18 @@ class Checkpoints:
             "graph": self.optimizer.network.topology.fingerprint,
         }
         round = self.optimizer.round
+        if not files.is_finite([content["model"], content["optimizer"]["state"]]):
+            raise InputError(
+                f"The model or the optimizer of node {self.name} holds numbers that are not finite in round {round}, "
+                f"so no checkpoint is written: the last one is the one to go on from, with a smaller step size."
+            )
+        if self._begun and not self.directory.is_dir():
+            raise DiskError(
+                f"The directory {self.directory} has been removed while the run was using it; stop, put it back if you "
+                f"can, and start again: a new one would hold only a part of the checkpoints."
+            )
         path = files.write(self.directory, round, settings, content)
+        self._begun = True
         confirmed = self._confirm(round)
         for old in files.rounds_in(self.directory)[: -self.kept]:
             if old < confirmed:
@@ -310,8 +322,9 @@ class Checkpoints:
         try:
             board.set(keys[group.rank()], str(round))
             return min(int(text) for text in board.multi_get(keys)) if board.check(keys) else -1
-        except RuntimeError:
-            return -1  # the process that holds the store is gone: the next message will fail
+        except (RuntimeError, ValueError):
+            # The process that holds the store is gone, and the next message will fail; or a key holds no number.
+            return -1
 
     def _end(self) -> NoReturn:
         self.optimizer.close()
@@ -323,6 +336,18 @@ class Checkpoints:
             self.optimizer.round,
         )
         raise SystemExit(128 + number)
+
+
+def _settings(saved: dict[str, Any]) -> tuple[dict[str, Any], list[str], str]:
+    """The settings of a checkpoint, the names of its nodes and its graph; `Damaged` if it lacks what is needed."""
+    settings, content = saved["settings"], saved["content"]
+    names, graph = settings.get("nodes"), settings.get("graph")
+    for part in ("model", "optimizer", "generators", "extra"):
+        if not isinstance(content.get(part), dict):
+            raise files.Damaged(f"it holds no {part}")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not isinstance(graph, str):
+        raise files.Damaged("it does not say which nodes it belongs to")
+    return settings, names, graph
 
 
 def _warn_of_a_store_that_outlives_its_processes() -> None:

@@ -4,6 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
@@ -16,7 +17,9 @@ from gossamer import topology as graphs
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.network import DistributedNetwork
+from gossamer.network.faults import Fault, value_of
 from gossamer.network.waiting import TIMEOUT
+from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket, buckets_for
 from gossamer.optim.meeting import Meeting, refuse_wrapper
 from gossamer.optim.param_groups import (
@@ -83,7 +86,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         overlap: bool = True,
         wire: Literal["bf16"] | None = None,
         timeout: float = TIMEOUT,
+        nonfinite: Literal["stop", "skip"] = "stop",
     ) -> None:
+        if nonfinite not in ("stop", "skip"):
+            raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
         processes = find_group(group)
         graph = self._graph(topology, 1 if processes is None else processes.size())
         if model is not None and equal_gradients != "allow":
@@ -93,7 +99,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._options = list(hyperparameters or {})
         self._buckets: list[Bucket] = []
         self._meeting = Meeting(self.network, self.method.facts, node_weight, equal_gradients)
-        self._overflows = 0
+        self._nonfinite = nonfinite
+        self._overflows = self._skipped = 0
         self._loaded = self._laid_out = False
         self._number = next(_numbers)
         defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
@@ -199,16 +206,39 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         # What may be refused comes first, for all buckets: a step is made as a whole or not at all.
         for bucket, rule in zip(self._buckets, rules, strict=True):
             bucket.load_gradients(scale, rule.weight_decay, overflow)
+        if self._nonfinite == "skip" and not all(is_finite(bucket.grad) for bucket in self._buckets):
+            self._skipped += 1
+            for bucket, rule in zip(self._buckets, rules, strict=True):
+                bucket.load_gradients(scale, rule.weight_decay, overflow=True)
         for bucket, rule in zip(self._buckets, rules, strict=True):
             if isinstance(rule.shrink, Tensor) or rule.shrink != 1:
                 bucket.state.shrink(bucket.x, rule.shrink)
-            rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
+            # What is sent is looked at by the network; what is wrong with it is known here.
+            self.network.explain = partial(self._fault, bucket, now)
+            try:
+                rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
+            finally:
+                self.network.explain = None
             bucket.write()
             if not self.overlap:
                 bucket.drain()
         self._loaded = self._laid_out = False
         for group in self.param_groups:
             group["round"] = now + 1
+
+    def _fault(self, bucket: Bucket, round: int, _: int) -> Fault:
+        """What is not finite in a bucket: the gradient of one of its groups, or what the method made of it."""
+        where = bucket.not_finite()
+        if where is None:
+            return Fault("model", self.node, round, lr=float(self.param_groups[bucket.groups[0]]["lr"]))
+        group, value = where
+        return Fault("gradient", self.node, round, group, value_of(value), float(self.param_groups[group]["lr"]))
+
+    def diverged(self, value: float, what: str = "loss") -> GossamerError:
+        """The error to raise instead of a step, on a node whose loss is not finite: all other nodes are told."""
+        return self.network.stop(
+            Fault(what, self.node, self.round, value=value_of(value), lr=float(self.param_groups[0]["lr"]))
+        )
 
     def _take_over_writes(self, bucket: Bucket) -> None:
         """Continue from what the user has written, or refuse it where the old values are already under way."""
@@ -329,11 +359,19 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return torch.cat([parts[p].reshape(-1) for p in every if p in parts]) if parts else None
 
     def stats(self) -> dict[str, Any]:
-        """Rounds, messages, bytes, seconds waited for each peer, and rounds in which GradScaler found an overflow."""
-        return {"round": self.round, **self.network.stats(), "overflows": self._overflows}
+        """Rounds, messages, bytes, seconds waited for each peer, and how many rounds counted as gradient zero.
+
+        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip".
+        """
+        return {
+            "round": self.round,
+            **self.network.stats(),
+            "overflows": self._overflows,
+            "skipped": self._skipped,
+        }
 
     def close(self) -> None:
-        """Wait for the last message, so that this process may leave. Called when the process ends."""
+        """Part from the other nodes: see `DistributedNetwork.close`. Called when the process ends."""
         self.network.close()
 
 

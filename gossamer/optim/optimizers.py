@@ -49,6 +49,8 @@ class Options(TypedDict, total=False):
     """bf16 halves the messages and keeps the mean; by default vectors travel as they are."""
     timeout: float
     """Seconds until a silent peer is given up; by default half an hour."""
+    nonfinite: Literal["stop", "skip"]
+    """What a NaN or Inf in the gradient does: end the run on all nodes (default), or count that round as gradient 0."""
 
 
 class _Plain(DecentralizedOptimizer):

@@ -10,7 +10,7 @@ from gossamer import MomentumTracking, data, models, simulate, topology
 from gossamer.data import Dataset
 from gossamer.engine import Cosine, DivergenceError
 from gossamer.engine.node_models import draws_in_forward
-from gossamer.errors import GossamerError
+from gossamer.errors import GossamerError, InputError
 from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
 
 pytestmark = pytest.mark.usefixtures("each_form")
@@ -209,6 +209,20 @@ def test_a_gradient_that_is_no_number_stops_the_run_before_it_spreads(rounds):
         simulate(Breaking, nodes, "dsgd", "complete", lr=0.1, batch_size=5, rounds=rounds)
     assert (caught.value.node, caught.value.round) == (3, 0)
     assert caught.value.history["round"] == [0]
+
+
+def test_a_round_without_a_finite_gradient_counts_as_gradient_zero_if_asked():
+    inputs, targets = torch.rand(40, 3), torch.arange(40) % 2
+    inputs[30:] += 100
+    lists = data.partition.from_lists([list(range(10 * i, 10 * i + 10)) for i in range(4)])
+    nodes = Dataset.from_tensors(inputs, targets, test=(inputs[:2], targets[:2])).split(lists, holdout=0)
+    shared = {"lr": 0.1, "batch_size": 5, "rounds": 3}
+    run = simulate(Breaking, nodes, "dsgd", "complete", **shared, nonfinite="skip")
+    assert run.simulation.skipped == [0, 0, 0, 3]
+    assert run.simulation.models.x.isfinite().all()
+    assert math.isfinite(run.history.last["train_loss"])
+    with pytest.raises(InputError, match="nonfinite is 'stop' or 'skip'"):
+        simulate(Breaking, nodes, "dsgd", "complete", **shared, nonfinite="ignore")
 
 
 @pytest.mark.parametrize("lr", [1e38, 3e38])

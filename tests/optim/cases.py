@@ -21,10 +21,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import gossamer.network.distributed as cases_wire
 import gossamer.network.waiting as waiting
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
-from gossamer.network import DistributedNetwork
+from gossamer.network import DistributedNetwork, wire
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
 from gossamer.topology import Topology
 from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, flat, train, train_all
@@ -653,6 +654,7 @@ def silent(rank: int) -> dict[str, Any]:
     node.step(2)
     if rank == 1:
         time.sleep(2)
+        waiting.unclosed.clear()  # nobody is left to part from
         return {}
     return {"said": said(lambda: node.step(2)), "log": lines, "stats": node.optimizer.stats()}
 
@@ -664,6 +666,106 @@ def absent(rank: int) -> str:
         time.sleep(1)
         return ""
     return said(node.step)
+
+
+def ring_of_five(rank: int, make: Callable[..., DecentralizedOptimizer] = MomentumTracking, **options: Any) -> Node:
+    """One of five nodes; node 2 is the one at fault, and nodes 0 and 4 are not its neighbours."""
+    return Node(rank, make, **{"topology": topology.ring(5), "group": dist.new_group(range(5)), **options})
+
+
+def not_finite(rank: int) -> dict[str, Any]:
+    """The gradient of node 2 is no number in round 3."""
+    results: dict[str, Any] = {}
+    for make, graph, bad in (
+        (MomentumTracking, topology.ring(5), float("nan")),
+        (optim.DSGD, topology.ring(5), float("inf")),
+        (optim.RelaySum, topology.chain(5), float("-inf")),
+        (optim.AllReduceSGDm, topology.ring(5), float("nan")),
+        (MomentumTracking, topology.one_peer_exponential(5), float("nan")),
+    ):
+        node = ring_of_five(rank, make, topology=graph)
+        groups = [{"params": [p]} for p in node.model.parameters()]
+        node.optimizer = make(groups, lr=0.02, topology=graph, group=node.optimizer.network.group, timeout=PATIENCE)
+        node.step(3)
+        node.backward()
+        if rank == 2:
+            node.optimizer.param_groups[1]["params"][0].grad[0] = bad
+        began = time.monotonic()
+        sentence = said(lambda: (node.optimizer.step(), node.step(9)))  # noqa: B023
+        results[f"{make.__name__} on {graph.name}"] = (sentence, time.monotonic() - began, flat(node.model))
+    return results
+
+
+def overflowing(rank: int) -> str:
+    """Node 2 has finite gradients whose momentum is not; those of node 1 are large, and their sum is not finite."""
+    node = ring_of_five(rank, optim.DSGDm, weight_decay=0.0, lr=1e-38)
+
+    def step() -> None:
+        for p in node.model.parameters():
+            p.grad = torch.full_like(p, {1: 1e35, 2: 2e38}.get(rank, 0.0))
+        node.optimizer.step()
+
+    return said(lambda: [step() for _ in range(9)])
+
+
+def skipped(rank: int) -> dict[str, Any]:
+    """The same with nonfinite="skip", and the run in which that gradient was 0."""
+    results = []
+    for bad in (0.0, float("nan")):
+        node = ring_of_five(rank, nonfinite="skip")
+        node.step(3)
+        node.backward()
+        if rank == 2:
+            for p in node.model.parameters():
+                p.grad = torch.full_like(p, bad)
+        node.optimizer.step()
+        results.append(node.step(3))
+    return {"same": torch.equal(*results), "skipped": node.optimizer.stats()["skipped"]}
+
+
+def poisoned(rank: int) -> str:
+    """Node 2 sends what is not finite without looking."""
+    node = ring_of_five(rank, optim.DSGD)
+    node.step(2)
+    if rank == 2:
+        cases_wire.is_finite = lambda tensor: True
+        with torch.no_grad():
+            next(node.model.parameters()).fill_(float("nan"))
+    try:
+        return said(lambda: node.step(9))
+    finally:
+        cases_wire.is_finite = wire.is_finite
+
+
+def root_of_silence(rank: int) -> tuple[str, float]:
+    """Node 2 does not answer in round 3; all others have waited for each other as long as for it."""
+    node = ring_of_five(rank, timeout=60.0 if rank == 2 else 2.0)
+    node.step(3)
+    if rank == 2:
+        time.sleep(6)
+        return said(lambda: node.step(3)), 0.0
+    began = time.monotonic()
+    return said(lambda: node.step(5)), time.monotonic() - began
+
+
+def unequal_steps(rank: int) -> dict[str, list[str]]:
+    """Node 2 makes one step less, or one more; what each says until it has ended."""
+    return {
+        f"{make.__name__} {extra:+}": [
+            said(lambda n=node, e=extra: n.step(4 + e * (rank == 2))), said(node.optimizer.close)  # type: ignore[misc]
+        ]
+        for make in (MomentumTracking, optim.DSGD)
+        for extra in (-1, 1)
+        for node in [ring_of_five(rank, make)]
+    }  # fmt: skip
+
+
+def equal_steps(rank: int) -> str:
+    """All make the same steps and end, in whatever order; one of them has left the process group already."""
+    node = ring_of_five(rank)
+    time.sleep(0.1 * rank)
+    node.step(3)
+    return said(node.optimizer.close)
 
 
 def lost_average(rank: int) -> str:

@@ -110,6 +110,8 @@ def tallies(
         model.eval()
         with torch.inference_mode():
             for start in range(0, len(targets), BATCH):
+                if workers.interrupted:
+                    return
                 index = torch.arange(start, min(start + BATCH, len(targets)))
                 output = model(pipeline.batch(inputs, index).to(device))
                 found[k].add(output, targets[start : start + BATCH].to(device))
