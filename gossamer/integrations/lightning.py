@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from gossamer.errors import InputError
 from gossamer.optim import DecentralizedOptimizer
@@ -101,13 +100,11 @@ class GossipStrategy(DDPStrategy):
     def load_checkpoint(self, checkpoint_path: Path | str, weights_only: bool | None = None) -> dict[str, Any]:
         """Read this node's file; on no node unless all have theirs."""
         path = self._file(checkpoint_path)
-        found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, None if path.exists() else f"node {self.node_name} has no file {path}")
-        lacking = [sentence for sentence in found if sentence]
-        if lacking:
+        here = path.exists()
+        if not self.reduce_boolean_decision(here, all=True):
+            who = "another node has no file in it" if here else f"node {self.node_name} has no file {path}"
             raise InputError(
-                f"The checkpoint {checkpoint_path} is not complete: {'; '.join(lacking)}. Give an older one that all "
-                f"nodes have."
+                f"The checkpoint {checkpoint_path} is not complete: {who}; give an older one that all nodes have."
             )
         # Unless the user asks for it, nothing is unpickled.
         saved: dict[str, Any] = super().load_checkpoint(
@@ -151,9 +148,8 @@ class GossipStrategy(DDPStrategy):
             return
         stats = self.optimizers[0].stats()
         stats["wait_seconds"] = sum(stats["wait_seconds"].values())
-        told: list[Any] = [None] * self.world_size
-        dist.all_gather_object(told, (self.node_name, stats))
-        figures = {f"gossip/{key}/node-{name}": float(value) for name, own in told for key, value in own.items()}
+        told = self.optimizers[0].network.join(own={"name": self.node_name, "stats": stats})
+        figures = {f"gossip/{k}/node-{t['name']}": float(v) for t in told for k, v in t["stats"].items()}
         for logger in self._trainer.loggers:
             logger.log_metrics(figures, step=round)
 

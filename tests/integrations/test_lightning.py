@@ -39,7 +39,8 @@ def test_a_killed_run_resumes_to_the_same_bits(runs: dict[str, Any]) -> None:
         assert [len(again[where]) for where in ("middle", "end")] == [8, 6], "from steps 4 and 6 of 12"
         for where in ("middle", "end"):
             assert torch.equal(again[where], whole["trace"][-len(again[where]) :]), f"rank {rank}, {where}"
-        assert "is not complete: node 1 has no file" in again["refused"]
+        lacking = f"node {rank} has no file" if rank else "another node has no file"
+        assert f"is not complete: {lacking}" in again["refused"]
 
 
 def test_statistics_of_all_nodes_are_logged(runs: dict[str, Any]) -> None:
