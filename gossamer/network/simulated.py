@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.compression import Compressed
 from gossamer.errors import InputError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
@@ -48,12 +49,13 @@ class SimulatedNetwork:
         self._made: dict[tuple[int, bool], Product] = {}
         self._owner: Tensor | None = None
 
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
         """W X for every vector X, with the weights of `round`."""
         index = round % self._period
+        stacks = [v.values if isinstance(v, Compressed) else v for v in vectors]
         if out is None:
-            out = tuple(torch.empty_like(v) for v in vectors)
-        for vector, result in zip(vectors, out, strict=True):
+            out = tuple(torch.empty_like(v) for v in stacks)
+        for vector, result in zip(stacks, out, strict=True):
             product = self._products.get((index, vector.shape)) or self._product_for(vector.shape, index)
             product(vector, result)
         return Ready(*out)
