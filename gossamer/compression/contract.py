@@ -6,6 +6,7 @@ method adds the same numbers at both ends of a link, and what was left out is se
 
 import dataclasses
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -114,6 +115,7 @@ def names() -> list[str]:
     return list(Compressor._registry)
 
 
+@cache
 def get(spec: "str | Compressor") -> Compressor:
     """The compressor that `spec` describes: a name, with parameters after a colon.
 
