@@ -65,7 +65,7 @@ class Compressor(ABC):
 
     @abstractmethod
     def contraction(self, dim: int) -> float:
-        """delta in E|v - C(v)|^2 = (1 - delta) |v|^2 for a vector of `dim` independent normal numbers."""
+        """delta in E|v - C(v)|^2 = (1 - delta) |v|^2, for the vectors of `dim` numbers that it usually gets."""
 
     def __str__(self) -> str:
         """The spec that `get` turns into an equal compressor."""

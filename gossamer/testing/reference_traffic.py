@@ -229,9 +229,14 @@ class EDM(ReferenceMethod):
 
 
 def usual_gamma(compress: str, start: Vector) -> float:
-    """The consensus step where none is given."""
+    """1/(1 + 2 age), where of everything the share delta is known at once, and delta of the rest a round later."""
     name, _, value = compress.partition(":")
     number = value.partition("=")[2]
+    if name == "identity":
+        return 1.0
     if name == "quantize":
-        return 1 - STEPS[int(number)][1]
-    raise NotImplementedError(name)
+        error = STEPS[int(number)][1]
+    else:
+        error = (1 - max(1, math.ceil(float(number) * len(start) - 1e-9)) / len(start)) ** 3
+    age = error / (1 - error)
+    return 1 / (1 + 2 * age)
