@@ -132,7 +132,8 @@ class RandomK(Compressor):
 
     def _places(self, turn: int, like: Tensor) -> Tensor:
         dim = like.shape[-1]
-        generator = torch.Generator().manual_seed((self.seed << 32) + turn)
+        # The generator looks at 32 bits; an odd factor sends seeds to turns that are far apart.
+        generator = torch.Generator().manual_seed((self.seed * 0x9E3779B1 + turn) % 2**32)
         places = torch.randperm(dim, generator=generator)[: _count(self.share, dim)].sort().values
         return places.to(like.device)
 

@@ -29,7 +29,7 @@ from gossamer.errors import GossamerError
 from gossamer.network import DistributedNetwork
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
 from gossamer.topology import Topology
-from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, flat, train, train_all
+from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, compressed, flat, train, train_all
 
 MLP = TASKS["mlp in float32"]
 RING = topology.ring(4)
@@ -39,7 +39,9 @@ PATIENCE = 20.0
 def trajectories(rank: int, n: int) -> dict[str, dict[str, Tensor]]:
     """All methods on all graphs, one after the other; the traces by name."""
     return {
-        f"{name} on {where}": train_all(getattr(optim, name), graph, timeout=PATIENCE)
+        f"{name} on {where}": train_all(
+            getattr(optim, name.partition(" ")[0]), graph, timeout=PATIENCE, **compressed(name)
+        )
         for name, where, graph in combinations(n)
     }
 
@@ -95,7 +97,7 @@ def said(action: Callable[[], Any]) -> str:
 def overlap(rank: int) -> dict[str, list[Tensor]]:
     return {
         make.__name__: [train(rank, MLP, make, RING, rounds=10, overlap=flag)[0] for flag in (True, False)]
-        for make in (optim.MomentumTracking, optim.GradientTracking, optim.ABm, optim.GTAdam)
+        for make in (optim.MomentumTracking, optim.GradientTracking, optim.ABm, optim.GTAdam, optim.MoTEF)
     }
 
 
