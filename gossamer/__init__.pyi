@@ -36,8 +36,8 @@ from .methods import Facts as Facts
 from .methods import GradientTracking as GradientTracking
 from .methods import GTAdam as GTAdam
 from .methods import Method as Method
-from .methods import MoTEF as MoTEF
 from .methods import MomentumTracking as MomentumTracking
+from .methods import MoTEF as MoTEF
 from .methods import Needs as Needs
 from .methods import QGDSGDm as QGDSGDm
 from .methods import RelaySum as RelaySum

@@ -61,7 +61,9 @@ class Quantize(Compressor):
         """Codes [..., blocks, block] and scales [..., blocks]."""
         blocks = self._blocks(vector)
         step = self._step(blocks)
-        codes = blocks.div(step.unsqueeze(-1)).nan_to_num_(nan=0.0).add_(self._middle).round_().clamp_(0, self.levels - 1)
+        codes = (
+            blocks.div(step.unsqueeze(-1)).nan_to_num_(nan=0.0).add_(self._middle).round_().clamp_(0, self.levels - 1)
+        )
         level = codes - self._middle
         rest = vector.shape[-1] % self.block
         if rest:

@@ -219,7 +219,9 @@ def bytes_per_node(method: Method, topology: Topology, dim: int, width: int, rou
     # Every entry of W beside a node's own is one message.
     edges = [(len(mixing.indices) - mixing.n) / mixing.n for mixing in topology.mixings]
     exchanges = rounds // facts.every
-    weights_of = [edges[(k * facts.every - 1 + facts.overlaps) % topology.period] for k in range(1, topology.period + 1)]
+    weights_of = [
+        edges[(k * facts.every - 1 + facts.overlaps) % topology.period] for k in range(1, topology.period + 1)
+    ]
     whole, rest = divmod(exchanges, topology.period)
     messages = whole * sum(weights_of) + sum(weights_of[:rest])
     vectors = messages * method.compressor.bytes(dim, width)

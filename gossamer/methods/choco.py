@@ -39,8 +39,8 @@ class ChocoSGDm(Method):
     X <- X + gamma (W H - H)
 
     Only Q travels. With the identity as compressor and gamma = 1 this is DSGDm, and like DSGDm it does not correct for
-    different data. `compress` names the compressor C, `gamma` is the consensus step, by default
-    `gossamer.methods.compressed.consensus_step`.
+    different data. `compress` names the compressor C; `gamma` is the consensus step, by default delta/(2 - delta) for a
+    compressor with the contraction delta.
 
     Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
     communication", ICML 2019; with momentum: Koloskova et al., ICLR 2020.

@@ -23,6 +23,7 @@ from gossamer.topology import Topology
 Scalar = float | Tensor
 """A coefficient. A tensor broadcasts to the vector: it is built only where parameter groups differ."""
 
+
 def _fact(default: object, explanation: str, label: str = "") -> Any:
     """A field of `Facts` and what it means; `label` is what tables call a promise."""
     return field(default=default, metadata={"explanation": explanation, "label": label})
@@ -236,7 +237,7 @@ class Method(ABC):
 
     @property
     def compressor(self) -> Compressor:
-        """What vectors go through before they are sent: what the hyper-parameter `compress` names; by default nothing."""
+        """What vectors go through before they are sent: what the hyper-parameter `compress` names, else nothing."""
         return compression.get(self.hyperparameters["compress"] if self.facts.compresses else "identity")
 
     @property

@@ -44,9 +44,9 @@ class KGT(Method):
               C <- C - Z + W Z                            (mean C = 0)
               X <- W X
 
-    `every` is K. C starts as -(g_i - mean g) at the first batch, at the price of one all-reduce. In the paper beta is 0;
-    with a heavy ball, U starts as -C/(1 - beta) does and the first direction is the mean gradient as well. Where the
-    step size changes between two exchanges, K eta is the sum of the step sizes; where that is 0, C stays as it is.
+    `every` is K. At the first batch C starts as -(g_i - mean g)/(1 - beta) and U as -C, at the price of one all-reduce:
+    the first direction is the mean gradient. In the paper beta is 0. Where the step size changes between two exchanges,
+    K eta is the sum of the step sizes; where that is 0, C stays as it is.
     Liu, Lin, Koloskova and Stich, "Decentralized gradient tracking with local steps", 2023.
     """
 

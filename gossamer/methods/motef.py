@@ -61,9 +61,10 @@ class MoTEF(Method):
     Qx = C(X - H);   Qy = C(V - Y)                (what the neighbours do not know yet, compressed)
     H  <- H + Qx;    Y  <- Y + Qy
 
-    Only Qx and Qy travel, and they do so during the next gradient. With the identity as compressor and gamma = 1 this is
-    Momentum Tracking, written with the same heavy ball U: step sizes mean the same. `compress` names the compressor C,
-    `gamma` is the consensus step, by default `gossamer.methods.compressed.consensus_step`; `init` as in Momentum Tracking.
+    Only Qx and Qy travel, and they do so during the next gradient. With the identity as compressor and gamma = 1 it is
+    Momentum Tracking, written with the same heavy ball U: step sizes mean the same. `compress` names the compressor C;
+    `gamma` is the consensus step, by default delta/(2 - delta) for a compressor with the contraction delta; `init` as
+    in Momentum Tracking.
 
     Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication compression", ICLR
     2025.

@@ -236,7 +236,7 @@ class _Local(DecentralizedOptimizer):
 
 
 class LED(_Local):
-    """LED: `every` local steps, then an exchange of one vector. Needs what D^2 needs: even rings take weights="lazy"."""
+    """LED: `every` local steps, then an exchange of one vector. Needs what D^2 needs: lazy weights on even rings."""
 
     method = methods.LED
 

@@ -53,9 +53,7 @@ class Ledger:
 
     def __init__(self, world: World, spec: str, start: Vectors) -> None:
         self.world, self.spec = world, spec
-        self.known: dict[int, Vectors] = {
-            i: {j: start[j].copy() for j in world.weights(0)[i]} for i in world.nodes
-        }
+        self.known: dict[int, Vectors] = {i: {j: start[j].copy() for j in world.weights(0)[i]} for i in world.nodes}
 
     def send(self, x: Vectors) -> None:
         """Everybody tells its neighbours what they do not know yet, compressed; all add it to their copies."""

@@ -215,6 +215,7 @@ def _rectangle(name: str, n: int, rows: int | None) -> Ints:
 def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(whole_number(seed, "the seed"))
 
+
 def _lossy(n: int, graph: str = "ring", drop: float = 0.1, period: int = 100, seed: int = 0) -> Topology:
     """`lossy` by name: the parameters of its graph are joined by a plus sign, because a comma ends them."""
     return lossy(get(graph.replace("+", ","), n, seed=seed), drop, period, seed)

@@ -65,7 +65,9 @@ def _mixing(n: int, edges: Edges) -> Mixing:
     own = np.ones(n) - np.bincount(i, weights, n) - np.bincount(j, weights, n)
     own[np.abs(own) < 1e-15] = 0.0
     nodes = np.arange(n)
-    return Mixing(n, np.concatenate([i, j, nodes]), np.concatenate([j, i, nodes]), np.concatenate([weights, weights, own]))
+    return Mixing(
+        n, np.concatenate([i, j, nodes]), np.concatenate([j, i, nodes]), np.concatenate([weights, weights, own])
+    )
 
 
 def _simple(nodes: Nodes, base: int) -> list[Edges]:

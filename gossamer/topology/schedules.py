@@ -87,8 +87,8 @@ def lossy(graph: Topology, drop: float = 0.1, period: int = 100, seed: int = 0) 
     drop = probability(drop, "the share of lost exchanges ('drop')")
     if not graph.is_symmetric:
         raise InputError(
-            f"Links are skipped on both ends, but some of '{graph.name}' carry messages one way only; use an undirected "
-            f"graph such as ring."
+            f"Links are skipped on both ends, but some of '{graph.name}' carry messages one way only; use an "
+            f"undirected graph such as ring."
         )
     rng = np.random.default_rng(whole_number(seed, "the seed"))
     period = -(-whole_number(period, "the period of a schedule", least=1) // graph.period) * graph.period

@@ -38,11 +38,16 @@ PATIENCE = 20.0
 
 def trajectories(rank: int, n: int) -> dict[str, dict[str, Tensor]]:
     """All methods on all graphs, one after the other; the traces by name."""
+    return {f"{name} on {where}": _traces(rank, name, graph) for name, where, graph in combinations(n)}
+
+
+def _traces(rank: int, name: str, graph: Topology) -> dict[str, Tensor]:
+    make = getattr(optim, name.partition(" ")[0])
+    if not make.method.facts.compresses:
+        return train_all(make, graph, timeout=PATIENCE)
+    # A compressor looks at all parameters of an optimizer: each task needs one of its own.
     return {
-        f"{name} on {where}": train_all(
-            getattr(optim, name.partition(" ")[0]), graph, timeout=PATIENCE, **compressed(name)
-        )
-        for name, where, graph in combinations(n)
+        kind: train(rank, task, make, graph, timeout=PATIENCE, **compressed(name))[0] for kind, task in TASKS.items()
     }
 
 

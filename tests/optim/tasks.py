@@ -109,7 +109,7 @@ COMPRESSORS = ("quantize:bits=1", "quantize:bits=8", "top-k:share=0.3", "random-
 
 
 def compressed(name: str) -> dict[str, Any]:
-    """The options of an optimizer called "MoTEF with quantize:bits=4"; none for one that is called by its name alone."""
+    """The options of an optimizer called "MoTEF with quantize:bits=4"; none for a name alone."""
     return {"compress": name.partition(" with ")[2]} if " with " in name else {}
 
 
