@@ -7,93 +7,21 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import field
-from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from gossamer import compression
 from gossamer._common import specs
+from gossamer.compression import Compressor
 from gossamer.errors import InputError, unknown
+from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.topology import Topology
 
 Scalar = float | Tensor
 """A coefficient. A tensor broadcasts to the vector: it is built only where parameter groups differ."""
-
-# D^2 is stable only above -1/3; the margin keeps rounding from deciding.
-EIGENVALUE_MARGIN = 1e-6
-
-
-def _need(default: bool | None, label: str, explanation: str, otherwise: str, remedy: str) -> Any:
-    """A field of `Needs`: what it asks for, briefly and in full; what a graph does without it; what to do then."""
-    metadata = {"label": label, "explanation": explanation, "otherwise": otherwise, "remedy": remedy}
-    return field(default=default, metadata=metadata)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Needs:
-    """What a method needs of the graph.
-
-    >>> str(Needs(static=True))
-    'static graph'
-    """
-
-    static: bool = _need(
-        False,
-        "static graph",
-        "a graph that stays the same, because it diverges on one that changes",
-        "'{name}' changes from round to round",
-        "use a static graph such as ring, or a method that accepts schedules such as momentum-tracking",
-    )
-    tree: bool = _need(
-        False,
-        "static tree",
-        "a tree, because it relays sums along edges and a cycle would count nodes twice",
-        "'{name}' has a cycle",
-        "use chain, star or balanced-tree",
-    )
-    symmetric: bool = _need(
-        False,
-        "symmetric weights",
-        "symmetric weights",
-        "in those of '{name}' some W_ij differs from W_ji",
-        "use an undirected graph such as ring",
-    )
-    smallest_eigenvalue: float | None = _need(
-        None,
-        "smallest eigenvalue above {bound}",
-        "every eigenvalue of the mixing matrix above {bound}, or it diverges",
-        "the smallest of '{name}' is {smallest:.4f}",
-        "use lazy weights (I + W)/2: weights='lazy', or topology.lazy()",
-    )
-
-    def check(self, title: str, topology: Topology) -> None:
-        """Raise an `InputError` that says why the method `title` cannot run on `topology`, and what can be done."""
-        if self.static and not topology.is_static:
-            raise self._lacking("static", title, topology)
-        if self.tree and not topology.is_tree:
-            raise self._lacking("tree", title, topology)
-        if self.symmetric and not topology.is_symmetric:
-            raise self._lacking("symmetric", title, topology)
-        bound = self.smallest_eigenvalue
-        if bound is not None and (smallest := topology.smallest_eigenvalue) <= bound + EIGENVALUE_MARGIN:
-            raise self._lacking("smallest_eigenvalue", title, topology, smallest)
-
-    def _lacking(self, need: str, title: str, topology: Topology, smallest: float = 0.0) -> InputError:
-        text = dict(self.__dataclass_fields__[need].metadata)
-        sentence = f"{{title}} needs {text['explanation']}, but {text['otherwise']}; {text['remedy']}."
-        return InputError(sentence.format(title=title, name=topology.name, bound=self._bound, smallest=smallest))
-
-    @property
-    def _bound(self) -> str:
-        """-1/3 rather than -0.3333, which a reader cannot tell from an eigenvalue next to it."""
-        return str(Fraction(self.smallest_eigenvalue or 0.0).limit_denominator(1000))
-
-    def __str__(self) -> str:
-        asked = [f for f in dataclasses.fields(self) if getattr(self, f.name) not in (False, None)]
-        labels = [f.metadata["label"] for f in asked if not (f.name == "static" and self.tree)]
-        return ", ".join(labels).format(bound=self._bound) or "any doubly stochastic schedule"
 
 
 def _fact(default: object, explanation: str, label: str = "") -> Any:
@@ -105,13 +33,15 @@ def _fact(default: object, explanation: str, label: str = "") -> Any:
 class Facts:
     """What a method is, costs, needs and promises. Every promise is checked by `gossamer.testing.check_method`.
 
-    >>> Facts(title="DSGD", sends=1).cost
-    '1 vector'
+    >>> Facts(title="DSGD", sends=1).cost, Facts(title="K-GT", sends=2, every=5).cost
+    ('1 vector', '2 vectors every 5 rounds')
     """
 
     title: str = field(metadata={"explanation": "The name as papers write it.", "label": ""})
     citation: str = _fact("", "Where the method comes from.")
-    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in a round, or "all-reduce".')
+    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in an exchange, or "all-reduce".')
+    every: int = _fact(1, "Rounds from one exchange to the next: in between, a node is silent.")
+    compresses: bool = _fact(False, "What is sent goes through the compressor that `compress` names.")
     starts_with_all_reduce: bool = _fact(False, "The first step takes an additional all-reduce.")
     needs: Needs = field(default=Needs(), metadata={"explanation": "What it needs of the graph.", "label": ""})
     exact: bool = _fact(
@@ -144,7 +74,9 @@ class Facts:
         """What crosses an edge in one round, in words."""
         if self.sends == "all-reduce":
             return "one all-reduce"
-        return f"{self.sends} vector{'' if self.sends == 1 else 's'}"
+        kind = "compressed vector" if self.compresses else "vector"
+        often = f" every {self.every} rounds" if self.every > 1 else ""
+        return f"{self.sends} {kind}{'' if self.sends == 1 else 's'}{often}"
 
     @classmethod
     def promises(cls) -> dict[str, tuple[str, str]]:
@@ -172,6 +104,9 @@ class State:
     keeps: ClassVar[tuple[str, ...] | None] = None
     """The vectors that stay valid when nodes leave or join; None: unknown, and the method starts again."""
 
+    sends_x: ClassVar[bool] = True
+    """Whether messages that overlap hold x itself, so that a write to x between two steps comes too late for them."""
+
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
         """Go on among other nodes: what `keeps` names has been taken over, all else is as `initial` made it.
 
@@ -186,7 +121,7 @@ class State:
         x.mul_(factor)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, Pending):
+            if isinstance(value, Pending) and self.sends_x:
                 value.wait()[0].mul_(factor)
 
     def tracked(self) -> Tensor | None:
@@ -310,6 +245,11 @@ class Method(ABC):
         """The numbers the method was made with."""
         names = _field_names(type(self))
         return dict(vars(self)) if names is None else {name: getattr(self, name) for name in names}
+
+    @property
+    def compressor(self) -> Compressor:
+        """What vectors go through before they are sent: what the hyper-parameter `compress` names, else nothing."""
+        return compression.get(self.hyperparameters["compress"] if self.facts.compresses else "identity")
 
     @property
     def momentum(self) -> Scalar:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gossamer.methods.contract import Facts, Method, Needs, Scalar, State, subtract_scaled
+from gossamer.methods.contract import Facts, Method, Scalar, State, subtract_scaled
+from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
 
 

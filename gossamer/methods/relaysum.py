@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_choice, check_fraction, check_switch
-from gossamer.methods.contract import Facts, Method, Needs, Scalar, State, add_scaled_, decay_and_add_, subtract_scaled
+from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_, subtract_scaled
+from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
 
 Fill = Literal["arrived", "own"]
