@@ -72,6 +72,8 @@ def tell_all(
                 raise waiting.give_up(fault, name_of)
             if time.monotonic() > deadline:
                 missing = [rank for rank in ranks if not board.check([keys[rank]])]
+                if not missing:  # the last one has come just now
+                    break
                 raise waiting.refuse(
                     f"{_ranks(missing).capitalize()} did not come to {what} within "
                     f"{waiting.timeout.total_seconds():g} s; start all nodes and let each of them make the same calls."
