@@ -51,7 +51,7 @@ class Quantize(Compressor):
     @property
     def levels(self) -> int:
         """How many values a number of a block can take."""
-        return 2**self.bits - (self.bits > 2)
+        return (1 << self.bits) - (self.bits > 2)
 
     @property
     def _middle(self) -> float:
@@ -110,7 +110,8 @@ class Quantize(Compressor):
     def _step(self, blocks: Tensor) -> Tensor:
         """The distance of levels in each block, to find the nearest one."""
         if self.bits in _STEPS:
-            return torch.linalg.vector_norm(blocks, dim=-1).mul_(_STEPS[self.bits] / math.sqrt(self.block))
+            norms: Tensor = torch.linalg.vector_norm(blocks, dim=-1)
+            return norms.mul_(_STEPS[self.bits] / math.sqrt(self.block))
         return blocks.abs().amax(-1).div_(self._middle)
 
     def _blocks(self, vector: Tensor) -> Tensor:
@@ -132,7 +133,7 @@ def _packed(codes: Tensor, bits: int) -> Tensor:
     """Codes of `bits` <= 8 bits, 8 codes in `bits` bytes, the first code in the lowest bits."""
     if bits == 8:
         return codes.to(torch.uint8)
-    grouped = codes.unflatten(-1, (-1, _GROUP)).to(torch.int64)
+    grouped = codes.view(*codes.shape[:-1], -1, _GROUP).to(torch.int64)
     words = (grouped << torch.arange(0, _GROUP * bits, bits, device=codes.device)).sum(-1, keepdim=True)
     return words.view(torch.uint8)[..., :bits].flatten(-2)
 

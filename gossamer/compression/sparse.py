@@ -45,7 +45,7 @@ class TopK(Compressor):
         if self._marks(dim):
             marks = numbers.new_zeros(*lead, -(-dim // 8) * 8, dtype=torch.uint8).scatter_(-1, places, 1)
             bits = 1 << torch.arange(8, dtype=torch.uint8, device=marks.device)
-            where = (marks.unflatten(-1, (-1, 8)) * bits).sum(-1, dtype=torch.uint8)
+            where = (marks.view(*lead, -1, 8) * bits).sum(-1, dtype=torch.uint8)
         else:
             last = torch.arange(1, -(-dim // _RANGE) + 1, device=places.device) * _RANGE
             ends = torch.searchsorted(places, last.expand(*lead, -1).contiguous()).to(torch.int32)

@@ -1,6 +1,7 @@
 """D^2: the difference of successive steps cancels what the nodes disagree on."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from gossamer.network.contract import Network
 class D2State(State):
     """The half step of the last round, H = X - eta G, with the step size of its own round."""
 
-    keeps = ()  # mean H = mean X holds among all nodes only; H = X, as before the first round, holds among any
+    # mean H = mean X holds among all nodes only; H = X, as before the first round, holds among any.
+    keeps: ClassVar[tuple[str, ...] | None] = ()
 
     half: Tensor
 
