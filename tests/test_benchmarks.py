@@ -119,7 +119,8 @@ def test_a_script_records_what_it_prints(monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_every_script_records_in_the_same_way(script):
     text = script.read_text(encoding="utf-8")
-    assert "import Measurement, finish, options_of\n" in text
+    assert "options = options_of(parser)\n" in text or "options = options_or_serve(parser, ROLES)\n" in text
+    assert "    return finish(" in text
     assert "[--json FILE]" in text
     assert "parse_args" not in text
 
