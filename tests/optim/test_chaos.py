@@ -38,6 +38,7 @@ def site(rank: int, plan: dict[str, Any], place: Path, port: int) -> None:
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=NODES)
     node = Node(rank, topology=topology.ring(NODES), timeout=TIMEOUT)
+    dist.barrier()  # processes may take longer to start than a peer may be silent
     guilty, fault, when = rank == plan["node"], plan["fault"], plan["round"]
     sentence = ""
     try:
