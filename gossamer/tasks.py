@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer._common.checks import check_switch
-from gossamer._common.metrics import USUAL_METRIC, MetricFacts
+from gossamer._common.formatting import USUAL_METRIC, MetricFacts
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 

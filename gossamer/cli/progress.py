@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer._common.formatting import NONE, Advance, duration, printable, progress_bar, say, word
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import NONE, Advance, Row, duration, printable, progress_bar, say, word
 from gossamer.cli.output import differing
 from gossamer.experiments.experiment import Experiment
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Row
 from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.methods.compressed import REBUILD
@@ -227,7 +227,8 @@ def bytes_per_node(method: Method, topology: Topology, dim: int, width: int, rou
     ]
     whole, rest = divmod(exchanges, topology.period)
     messages = whole * sum(weights_of) + sum(weights_of[:rest])
-    vectors = messages * method.compressor.bytes(dim, width)
+    vectors = messages * whole_vector
     if facts.compresses:
+        vectors = messages * method.compressor.bytes(dim, width)
         vectors += exchanges // REBUILD * edges[0] * (8 * dim - method.compressor.bytes(dim, width))
     return facts.sends * vectors + (all_reduce if rounds and facts.starts_with_all_reduce else 0.0)

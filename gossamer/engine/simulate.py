@@ -10,8 +10,7 @@ from torch import nn
 
 from gossamer import methods, topology
 from gossamer._common.checks import check_switch, is_finite_number
-from gossamer._common.formatting import Advance, progress_bar
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Advance, Row, progress_bar
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients import gradients_of
 from gossamer.engine.gradients.autograd import evaluate

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from gossamer._common.checks import MOST_NODES
-from gossamer._common.metrics import USUAL_METRIC, MetricFacts
+from gossamer._common.formatting import USUAL_METRIC, MetricFacts
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 

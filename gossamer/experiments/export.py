@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer._common.files import replacing
-from gossamer._common.formatting import write_csv
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Row, write_csv
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun, find_runs
 

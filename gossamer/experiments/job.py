@@ -21,8 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from gossamer._common.formatting import say
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Row, say
 from gossamer.errors import DiskError, GossamerError, describe
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import claim

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Row
 from gossamer.errors import InputError, unknown
 from gossamer.experiments.experiment import Experiment
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from gossamer._common.metrics import ACCURACY, MetricFacts
+from gossamer._common.formatting import ACCURACY, MetricFacts
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun
 

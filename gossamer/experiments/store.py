@@ -25,8 +25,7 @@ import msgspec
 from msgspec import Meta
 
 from gossamer._common.files import to_json, write_text
-from gossamer._common.formatting import said
-from gossamer._common.metrics import ACCURACY, MetricFacts, Row
+from gossamer._common.formatting import ACCURACY, MetricFacts, Row, said
 from gossamer.errors import DiskError, GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.topology.graph import Graph

@@ -19,7 +19,7 @@ import torch
 
 from gossamer import data, methods, models, topology
 from gossamer._common.files import remove_unfinished
-from gossamer._common.metrics import Row
+from gossamer._common.formatting import Row
 from gossamer._version import __version__
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
 from gossamer.engine import DivergenceError, StepSize, schedule, simulate

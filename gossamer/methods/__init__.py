@@ -13,10 +13,10 @@ from gossamer.methods.k_gt import KGT
 from gossamer.methods.led import LED
 from gossamer.methods.momentum_tracking import GradientTracking, MomentumTracking
 from gossamer.methods.motef import BEER, MoTEF
-from gossamer.methods.needs import Needs
 from gossamer.methods.qg_dsgdm import QGDSGDm
 from gossamer.methods.relaysum import RelaySum, RelaySumM
 from gossamer.methods.tracking import TrackingState
+from gossamer.topology import Needs
 
 __all__ = [
     "BEER",

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from gossamer._common.checks import check_fraction
 from gossamer.methods.contract import Facts, Method, Scalar, add_scaled_, subtract_scaled
-from gossamer.methods.needs import Needs
 from gossamer.methods.tracking import TrackingState
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 
 @dataclass

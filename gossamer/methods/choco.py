@@ -18,8 +18,8 @@ from gossamer.methods.compressed import (
     wide_zeros,
 )
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 
 @dataclass

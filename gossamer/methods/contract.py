@@ -16,9 +16,8 @@ from gossamer import compression
 from gossamer._common import specs
 from gossamer.compression import Compressor
 from gossamer.errors import InputError, unknown
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network, Pending, Ready
-from gossamer.topology import Topology
+from gossamer.topology import Needs, Topology
 
 Scalar = float | Tensor
 """A coefficient. A tensor broadcasts to the vector: it is built only where parameter groups differ."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from gossamer.methods.contract import Facts, Method, Scalar, State, subtract_scaled
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 
 @dataclass

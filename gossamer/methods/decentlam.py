@@ -7,8 +7,8 @@ from torch import Tensor
 
 from gossamer._common.checks import check_fraction
 from gossamer.methods.contract import Facts, Method, Scalar, State, decay_and_add_, subtract_scaled
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 
 @dataclass

@@ -8,8 +8,8 @@ from torch import Tensor
 from gossamer._common.checks import check_fraction
 from gossamer.methods.contract import Facts, Method, Scalar, decay_and_add_, subtract_scaled
 from gossamer.methods.d2 import D2State
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 
 @dataclass

@@ -9,8 +9,8 @@ from torch import Tensor
 from gossamer._common.checks import check_fraction
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_
 from gossamer.methods.k_gt import take_every
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 
 @dataclass

@@ -18,9 +18,9 @@ from gossamer.methods.compressed import (
     wide_zeros,
 )
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_
-from gossamer.methods.needs import Needs
 from gossamer.methods.tracking import FirstMessage
 from gossamer.network.contract import Network, Pending, Ready
+from gossamer.topology import Needs
 
 
 @dataclass

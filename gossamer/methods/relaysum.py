@@ -8,8 +8,8 @@ from torch import Tensor
 
 from gossamer._common.checks import check_choice, check_fraction, check_switch
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_, subtract_scaled
-from gossamer.methods.needs import Needs
 from gossamer.network.contract import Network
+from gossamer.topology import Needs
 
 Fill = Literal["arrived", "own"]
 

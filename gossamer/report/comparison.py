@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer._common.metrics import ACCURACY, MetricFacts, Row
+from gossamer._common.formatting import ACCURACY, MetricFacts, Row
 from gossamer._common.specs import normalized, split
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
@@ -188,13 +188,26 @@ class Comparison:
     cells: tuple[Cell, ...]
     """Every method in every setting at its chosen step size."""
     panels: tuple[ComparisonPanel, ...]
-    looks: dict[str, Look]
-    """The look of every method, ordered by rank averaged over the panels, best first."""
 
     @property
     def methods(self) -> list[str]:
-        """All methods, the best first."""
-        return list(self.looks)
+        """All methods, by rank averaged over the panels, the best first."""
+        ranks: dict[str, list[int]] = {}
+        for panel in self.panels:
+            for rank, entry in enumerate(panel.entries):
+                ranks.setdefault(entry.method, []).append(rank)
+        return sorted(ranks, key=lambda method: fmean(ranks[method]))
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        """The look of every method: the built-in one's if its hyper-parameters are the defaults, else its own."""
+        names: dict[str, str] = {}
+        for entry in (entry for panel in self.panels for entry in panel.entries):
+            _, parameters = split(entry.cell.experiment.method)
+            usual = not (parameters and entry.method.endswith(")"))
+            names[entry.method] = entry.method_name if usual else entry.method
+        chosen = looks(names.values())
+        return {method: chosen[names[method]] for method in self.methods}
 
     @property
     def metrics(self) -> list[MetricFacts]:
@@ -272,7 +285,7 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
             name += f": {entries[0].metric.title}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
-    return Comparison(found, cells, tuple(panels), _looks(panels))
+    return Comparison(found, cells, tuple(panels))
 
 
 def _by_settings(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
@@ -301,20 +314,6 @@ def _name(settings: dict[str, Any], varied: list[str]) -> str:
     keys = varied or ["dataset", "model", "partition", "topology"]
     words = (settings[k] if isinstance(settings[k], str) else f"{k.replace('_', ' ')} {settings[k]:g}" for k in keys)
     return " · ".join(words)
-
-
-def _looks(panels: Sequence[ComparisonPanel]) -> dict[str, Look]:
-    """The look of every label: the built-in method's if its hyper-parameters are the defaults, else its own."""
-    names: dict[str, str] = {}
-    ranks: dict[str, list[int]] = {}
-    for panel in panels:
-        for rank, entry in enumerate(panel.entries):
-            _, parameters = split(entry.cell.experiment.method)
-            usual = not (parameters and entry.method.endswith(")"))
-            names[entry.method] = entry.method_name if usual else entry.method
-            ranks.setdefault(entry.method, []).append(rank)
-    chosen = looks(names.values())
-    return {label: chosen[names[label]] for label in sorted(names, key=lambda label: fmean(ranks[label]))}
 
 
 def _all(candidate: Candidate) -> list[StoredRun]:

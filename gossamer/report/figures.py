@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer._common import plotting
 from gossamer._common.files import replacing
-from gossamer._common.metrics import ACCURACY, MetricFacts, Row
+from gossamer._common.formatting import ACCURACY, MetricFacts, Row
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing

@@ -10,8 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gossamer._common.files import check_writable, write_text
-from gossamer._common.formatting import NONE, word
-from gossamer._common.metrics import ACCURACY
+from gossamer._common.formatting import ACCURACY, NONE, word
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun

@@ -28,12 +28,13 @@ from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import WEIGHTS, Mixing, weigh
 from gossamer.topology.schedules import epidemic, in_turn, lossy, one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_edges, from_file, from_matrix, from_matrix_file, from_networkx
-from gossamer.topology.topology import Topology, on_graph
+from gossamer.topology.topology import Needs, Topology, on_graph
 
 __all__ = [
     "WEIGHTS",
     "Graph",
     "Mixing",
+    "Needs",
     "Topology",
     "balanced_tree",
     "base",

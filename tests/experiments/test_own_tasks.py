@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gossamer import models, tasks
-from gossamer._common.metrics import MetricFacts
+from gossamer._common.formatting import MetricFacts
 from gossamer.cli import main
 from gossamer.data import loading
 from gossamer.errors import InputError
