@@ -1,7 +1,7 @@
 """Shared by all benchmarks: measurements with their limits, and the option `--json FILE` that records them.
 
-A script adds its own options to a parser, reads them with `options_of`, prints each measurement, and ends with
-`finish`.
+A script adds its own options to a parser, reads them with `options_of`, prints each measurement (a `Table` does), and
+ends with `finish`.
 """
 
 import json
@@ -59,6 +59,20 @@ class Measurement:
             "at_most": self.at_most,
             "met": self.met,
         }
+
+
+class Table(list[Measurement]):
+    """Measurements that are printed one by one, as lines of a table of ratios."""
+
+    def __init__(self, width: int, at_most: bool = True) -> None:
+        super().__init__()
+        self._width, self._at_most = width, at_most
+        print(f"{'what':<{width}}{'ratio':>8}  limit")
+
+    def show(self, what: str, value: float, limit: float) -> None:
+        """Add a ratio and print it with its limit."""
+        self.append(Measurement(what, value, limit=limit, at_most=self._at_most))
+        print(f"{what:<{self._width}}{value:>8.2f}  {self[-1].judgement}", flush=True)
 
 
 def options_of(parser: ArgumentParser) -> Namespace:

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from _measurements import options_of
 from torch import nn
 
 from gossamer import MomentumTracking, models, topology
@@ -111,7 +113,7 @@ def seconds(one: Callable[[], object], times: int = 1) -> float:
     return (time.perf_counter() - began) / times
 
 
-def warn_of_other_work() -> None:
+def _warn_of_other_work() -> None:
     """Print a line if the machine is busy: OpenMP's threads wait for each other, so torch suffers more than we do."""
     load = os.getloadavg()[0]
     if load > 0.5:
@@ -160,7 +162,16 @@ class Child:
         self._process.communicate()
 
 
-def serve(one: Callable[[], object]) -> None:
-    """Do the task for every request: what a child does."""
-    for _ in sys.stdin:
-        print(json.dumps(one()), flush=True)
+def options_or_serve(parser: ArgumentParser, roles: Mapping[str, Callable[..., Callable[[], object]]]) -> Namespace:
+    """The options with `--rounds`; in a child, do the role's task for every request instead, and exit."""
+    parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds; medians are compared")
+    parser.add_argument("--role", choices=roles, help=SUPPRESS)
+    parser.add_argument("--arguments", type=json.loads, default=[], help=SUPPRESS)
+    options = options_of(parser)
+    if options.role:
+        one = roles[options.role](*options.arguments)
+        for _ in sys.stdin:
+            print(json.dumps(one()), flush=True)
+        sys.exit()
+    _warn_of_other_work()
+    return options

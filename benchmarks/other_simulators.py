@@ -16,7 +16,6 @@ are compared, and the ratios say how many times longer the others take.
 
 import argparse
 import importlib.util
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
@@ -27,18 +26,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from _measurements import Measurement, finish, options_of
+from _measurements import Table, finish
 from _simulations import (
     BETA,
     CASES,
     LR,
     WEIGHT_DECAY,
     Child,
+    options_or_serve,
     private_memory,
     seconds,
-    serve,
     simulation,
-    warn_of_other_work,
 )
 from torch import Tensor, nn
 from torch.nn import functional
@@ -289,38 +287,29 @@ def against(role: str, path: str, ours: Child, rounds: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds; medians are compared")
     parser.add_argument("--only", default="gloo,vmap,jax", help="what to compare with")
-    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
-    parser.add_argument("--arguments", type=json.loads, default=[], help=argparse.SUPPRESS)
-    options = options_of(parser)
-    if options.role:
-        serve(ROLES[options.role](*options.arguments))
-        return 0
-    measurements: list[Measurement] = []
-
-    def show(what: str, value: float, limit: float) -> None:
-        measurements.append(Measurement(what, value, limit=limit, at_most=False))
-        print(f"{what:<50}{value:>8.2f}  {measurements[-1].judgement}", flush=True)
-
-    warn_of_other_work()
-    wanted = options.only.split(",")
+    options = options_or_serve(parser, ROLES)
+    table, wanted = Table(50, at_most=False), options.only.split(",")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "batch.npz"
         write_batch(path)
         ours = Child("simulated")
         if "gloo" in wanted:
             slower, larger = against_processes(str(path), ours, options.rounds)
-            show("8 processes over gloo: time over ours", slower, LIMITS["gloo"])
-            show("8 processes over gloo: memory over ours", larger, 5.0)
+            table.show("8 processes over gloo: time over ours", slower, LIMITS["gloo"])
+            table.show("8 processes over gloo: memory over ours", larger, 5.0)
         if "vmap" in wanted:
-            show("torch.func.vmap: time over ours", against("vmap", str(path), ours, options.rounds), LIMITS["vmap"])
+            table.show(
+                "torch.func.vmap: time over ours", against("vmap", str(path), ours, options.rounds), LIMITS["vmap"]
+            )
         if "jax" in wanted and importlib.util.find_spec("jax") is None:
             print("JAX: skipped, because JAX is not installed; run: pip install 'gossamer[bench]'")
         elif "jax" in wanted:
-            show("JAX, vmap or lax.map: time over ours", against("jax", str(path), ours, options.rounds), LIMITS["jax"])
+            table.show(
+                "JAX, vmap or lax.map: time over ours", against("jax", str(path), ours, options.rounds), LIMITS["jax"]
+            )
         ours.close()
-    return finish(measurements, options)
+    return finish(table, options)
 
 
 if __name__ == "__main__":

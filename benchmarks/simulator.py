@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from _measurements import Measurement, finish, options_of
+from _measurements import Measurement, Table, finish
 from _simulations import (
     BETA,
     CASES,
@@ -33,11 +33,10 @@ from _simulations import (
     WEIGHT_DECAY,
     Case,
     Child,
+    options_or_serve,
     private_memory,
     seconds,
-    serve,
     simulation,
-    warn_of_other_work,
 )
 from torch import nn
 from torch.nn import functional
@@ -223,40 +222,27 @@ def speed(item: str, times: dict[str, float]) -> list[Measurement]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds; medians are compared")
     parser.add_argument("--only", default="a,b,c,d,e,f,g,i,j", help="items to measure")
-    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
-    parser.add_argument("--arguments", type=json.loads, default=[], help=argparse.SUPPRESS)
-    options = options_of(parser)
-    if options.role:
-        serve(ROLES[options.role](*options.arguments))
-        return 0
-    measurements: list[Measurement] = []
+    options = options_or_serve(parser, ROLES)
+    table = Table(60)
     speeds: list[list[Measurement]] = []
-
-    def show(what: str, value: float, limit: float) -> None:
-        measurements.append(Measurement(what, value, limit=limit))
-        print(f"{what:<60}{value:>8.2f}  {measurements[-1].judgement}", flush=True)
-
-    warn_of_other_work()
     wanted, rounds = options.only.split(","), options.rounds
-    print(f"{'what':<60}{'ratio':>8}  limit")
     for item, case in CASES.items():
         if item in wanted:
             fewer = max(10, rounds // 3) if case.nodes > 100 else rounds
             times = Child("comparison", item, fewer).only_answer()
             what = f"({item}) {case.title}, N={case.nodes}, batch {case.batch}"
-            show(what, times["round"] / times["plain"], case.limit)
+            table.show(what, times["round"] / times["plain"], case.limit)
             speeds.append(speed(item, times))
     if "j" in wanted:
         for item in ("a", "b"):
             cost = Child("evaluation", item, rounds).only_answer()
-            show(f"(j) evaluating a sample over torch's forward pass, ({item})", cost, 0.45)
+            table.show(f"(j) evaluating a sample over torch's forward pass, ({item})", cost, 0.45)
     if "f" in wanted:
         answer = Child("memory").only_answer()
-        show("(f) memory at N=1024 over what it must hold", answer["grown"] / answer["needed"], 1.2)
+        table.show("(f) memory at N=1024 over what it must hold", answer["grown"] / answer["needed"], 1.2)
     if "g" in wanted:
-        show("(g) cost per node-round, N=1024 over N=8, batch 16", cost_per_node_round(rounds), 1.3)
+        table.show("(g) cost per node-round, N=1024 over N=8, batch 16", cost_per_node_round(rounds), 1.3)
     print(
         f"\n{'GFLOP/s':<8}{'gradients':>12}{'round':>12}{'sgemm':>12}{'over sgemm:':>16}{'gradients':>12}{'round':>10}"
     )
@@ -264,8 +250,8 @@ def main() -> int:
         gradients, whole, peak, share, share_of_round = (m.value for m in row)
         line = f"({item}){gradients:>17.1f}{whole:>12.1f}{peak:>12.1f}{share:>28.2f}{share_of_round:>10.2f}"
         print(f"{line}  {row[3].judgement}".rstrip())
-        measurements += row
-    return finish(measurements, options)
+        table += row
+    return finish(table, options)
 
 
 if __name__ == "__main__":

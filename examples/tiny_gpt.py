@@ -2,8 +2,11 @@
 
     python examples/tiny_gpt.py                                                # 1 process: plain local training
     torchrun --standalone --nproc-per-node 4 examples/tiny_gpt.py              # 4 nodes, a minute or two on 2 cores
-    torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 examples/tiny_gpt.py
-                                                  # 4 nodes on two hosts: the same line on both, HOST is one of them
+    torchrun --nnodes 2 --nproc-per-node 2 --node-rank 0 --master-addr HOST --master-port 29500 examples/tiny_gpt.py
+                                                  # 4 nodes on two hosts: HOST is the first, the other has --node-rank 1
+
+Strangers who reach the port of the second or third command can disturb the run, of the second even run code: see
+docs/multi_host.md before you use several hosts.
 
 The texts are packages of Python's standard library: node 0 reads asyncio, node 1 email, and so on. No text leaves its
 node; the averaged model learns all of them.

@@ -2,8 +2,11 @@
 
     python examples/train_image.py                                             # 1 process: plain local training
     torchrun --standalone --nproc-per-node 8 examples/train_image.py           # 8 nodes on this machine
-    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 examples/train_image.py
-                                                  # 8 nodes on two hosts: the same line on both, HOST is one of them
+    torchrun --nnodes 2 --nproc-per-node 4 --node-rank 0 --master-addr HOST --master-port 29500 examples/train_image.py
+                                                  # 8 nodes on two hosts: HOST is the first, the other has --node-rank 1
+
+Strangers who reach the port of the second or third command can disturb the run, of the second even run code: see
+docs/multi_host.md before you use several hosts.
 
 Every node sees only a few of the ten classes, but the averaged model learns all of them. The default dataset, 1,797
 handwritten digits, comes with Gossamer; download a larger one first: `gossamer data get fashion-mnist`.

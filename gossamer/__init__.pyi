@@ -3,11 +3,13 @@
 from . import data as data
 from . import engine as engine
 from . import errors as errors
+from . import integrations as integrations
 from . import methods as methods
 from . import models as models
 from . import network as network
 from . import optim as optim
 from . import problems as problems
+from . import tasks as tasks
 from . import testing as testing
 from . import theory as theory
 from . import topology as topology
@@ -40,3 +42,5 @@ from .optim import Checkpoints as Checkpoints
 from .optim import average_ as average_
 from .optim import averaged as averaged
 from .optim import rounds as rounds
+from .tasks import Loss as Loss
+from .tasks import Metric as Metric

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 
 class GossamerError(Exception):
@@ -23,6 +24,33 @@ class PeerError(GossamerError, ConnectionError):
 
 class DiskError(GossamerError, OSError):
     """A file or a directory could not be read or written."""
+
+
+class DivergenceError(GossamerError, ArithmeticError):
+    """What a node computes is no longer a finite number. In the simulator `history` holds what was measured before.
+
+    >>> str(DivergenceError(node=3, round=12, value=float("nan"), lr=0.5))
+    'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
+    """
+
+    def __init__(
+        self,
+        node: int,
+        round: int,
+        value: float,
+        lr: float,
+        what: str = "loss",
+        *,
+        group: int | None = None,
+        name: str = "",
+    ) -> None:
+        self.node, self.round = node, round
+        self.history: Any = None
+        where = "" if group is None else f" (parameter group {group})"
+        super().__init__(
+            f"The run diverged: the {what} of {name or f'node {node}'} is {value} in round {round}{where}; try a step "
+            f"size below {lr:g}, or clip the gradients."
+        )
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -1,21 +1,48 @@
 """Settings for all tests."""
 
+import os
 import signal
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, which some of them send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tensors in tests are small: one thread each is faster when tests run side by side, and it fixes the bits.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+TESTS = Path(__file__).parent
+USE_KERNELS = ("engine", "experiments", "cli", "docs", "examples")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the first worker compile the kernels and do what uses them; let all begin with the files of long tests.
+
+    Of n workers each gets the next n-th of the list. One that has done its own takes over the end of another's.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    if workers == 1:
+        return
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    own: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    has_long_tests = {item.path for item in items if item.get_closest_marker("timeout")}
+    for path in sorted(files, key=lambda path: (path.name != "test_compiled.py", path not in has_long_tests)):
+        uses_kernels = path.relative_to(TESTS).parts[0] in USE_KERNELS
+        (own[0] if uses_kernels else min(own[1:], key=len)).extend(files[path])
+    ends = [len(items) * k // workers for k in range(workers + 1)]
+    sizes = [end - begin for begin, end in pairwise(ends)]
+    spare = [item for mine, size in zip(own, sizes, strict=True) for item in mine[size:]]
+    items.clear()
+    for mine, size in zip(own, sizes, strict=True):
+        items += mine[:size] + [spare.pop() for _ in range(size - len(mine))]
+
+
 # torch is imported where it is used: the process that only hands out the tests does without.
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
-    """Tensors in tests are small: one thread each is faster when tests run side by side, and it fixes the bits."""
-    import torch
-
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

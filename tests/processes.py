@@ -2,7 +2,8 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -31,16 +32,26 @@ def _main(output: Path, place: Path, environment: dict[str, object], work: Calla
     work(*args)
 
 
-def run_nodes(n: int, out: Path, work: Callable[..., Any], *args: Any) -> list[str]:
-    """What `work(*args)` prints in each of n processes that find what torchrun would tell them; all must end well."""
+@contextmanager
+def nodes(n: int, out: Path, work: Callable[..., Any], *args: Any) -> Iterator[list[BaseProcess]]:
+    """Begin `work(*args)` in n processes that find what torchrun would tell them; rank k prints to `out/k.out`."""
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     told = {"MASTER_ADDR": "localhost", "MASTER_PORT": store.port, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n,
             "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
-    outputs = [out / f"{rank}.out" for rank in range(n)]
-    processes = [start(o, work, *args, **told, RANK=rank, LOCAL_RANK=rank) for rank, o in enumerate(outputs)]
-    for process in processes:
-        process.join(100)
-        process.kill()
-    printed = [o.read_text(encoding="utf-8") for o in outputs]
+    processes = [start(out / f"{rank}.out", work, *args, **told, RANK=rank, LOCAL_RANK=rank) for rank in range(n)]
+    try:
+        yield processes
+        for process in processes:
+            process.join(100)
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def run_nodes(n: int, out: Path, work: Callable[..., Any], *args: Any) -> list[str]:
+    """What `work(*args)` prints in each of n such processes, all of which must end well."""
+    with nodes(n, out, work, *args) as processes:
+        pass
+    printed = [(out / f"{rank}.out").read_text(encoding="utf-8") for rank in range(n)]
     assert [process.exitcode for process in processes] == [0] * n, printed
     return printed

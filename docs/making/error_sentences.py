@@ -10,7 +10,7 @@ import gossamer as gs
 from gossamer.data import catalog, loading
 from gossamer.errors import InputError
 from gossamer.network.agreement import check_same
-from gossamer.network.waiting import Waiting
+from gossamer.network.faults import Fault
 from gossamer.optim.process_group import find_group
 
 
@@ -34,11 +34,11 @@ def _diverges() -> None:
 
 
 def _silent_peer() -> None:
-    Waiting(1800.0).fail(RuntimeError("timed out"), "node 3 (rank 3)", round=120, doing="send")
+    raise Fault("silent", 3, 120).error("node {}".format, timeout=1800.0)
 
 
 def _peer_gone() -> None:
-    Waiting(1800.0).fail(RuntimeError("connection closed by peer"), "node 3 (rank 3)", round=120, doing="send")
+    raise Fault("closed", 3, 120).error("node {}".format, timeout=1800.0)
 
 
 def _not_on_this_machine() -> None:

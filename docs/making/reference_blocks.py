@@ -15,8 +15,10 @@ PAGES = {
     "gossamer.data": "api/data.md",
     "gossamer.data.partition": "api/partition.md",
     "gossamer.models": "api/models.md",
+    "gossamer.tasks": "api/tasks.md",
     "gossamer.engine": "api/engine.md",
     "gossamer.optim": "api/optim.md",
+    "gossamer.integrations": "api/integrations.md",
     "gossamer.network": "api/network.md",
     "gossamer.problems": "api/problems.md",
     "gossamer.theory": "api/theory.md",
@@ -43,7 +45,7 @@ def package() -> str:
             lines.append(f"- [`gossamer.{name}`]({_page(value.__name__)}): {_first_sentence(value)}")
         else:
             home = value.__module__
-            owner = max((p for p in PAGES if home.startswith(f"{p}.")), key=len)
+            owner = max((p for p in PAGES if f"{home}.".startswith(f"{p}.")), key=len)
             page = "" if owner == "gossamer" else _page(owner)
             lines.append(f"- [`gossamer.{name}`]({page}#{owner}.{name}): {_first_sentence(value)}")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from gossamer._common.files import cannot_write, replacing
 from gossamer._common.formatting import said
-from gossamer.errors import DiskError, InputError
+from gossamer.errors import DiskError, GossamerError, InputError
 
 _NAME = re.compile(r"round-(\d{9})\.ckpt")
 _UNFINISHED = re.compile(r"\.round-\d{9}\.ckpt\.[0-9a-f]+\.tmp")
@@ -30,7 +30,7 @@ _PLAIN = (bool, float, str, bytes, type(None), Tensor, nn.Parameter)
 
 
 class Damaged(ValueError):
-    """The content of a checkpoint does not match its digest: it was cut, or changed after it was written.
+    """The content of a checkpoint does not match its digest, because it was changed after it was written, or is none.
 
     A file that merely cannot be read now or here raises a `GossamerError`.
     """
@@ -44,6 +44,19 @@ def path_of(directory: Path, round: int) -> Path:
 def rounds_in(directory: Path) -> list[int]:
     """The rounds whose checkpoints are in `directory`, ascending."""
     return sorted(int(m[1]) for name in _names_in(directory) if (m := _NAME.fullmatch(name)))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether all numbers in tensors are, in dicts, lists and tuples of them.
+
+    >>> is_finite({"x": [torch.ones(2), torch.tensor([1, 2])]}), is_finite((torch.tensor(float("nan")),))
+    (True, False)
+    """
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    if isinstance(value, dict):
+        return all(is_finite(v) for v in value.values())
+    return not isinstance(value, list | tuple) or all(is_finite(v) for v in value)
 
 
 def write(directory: Path, round: int, settings: dict[str, Any], content: dict[str, Any]) -> Path:
@@ -121,6 +134,23 @@ def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> 
             )
 
 
+@contextmanager
+def taking_over(path: Path | str) -> Iterator[None]:
+    """Around the code that takes over the content of a file: one that was not written by a run like this is refused.
+
+    The digest only shows that a file is as it was written. What others have written can hold anything.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
+        if isinstance(error, GossamerError):
+            raise
+        raise InputError(
+            f"The checkpoint {path} does not hold what this run needs ({type(error).__name__}: {_first_line(error)}); "
+            f"it was written by another program or version: move it away."
+        ) from error
+
+
 def _names_in(directory: Path) -> list[str]:
     """The names of the files there; a directory that cannot be listed is not taken for an empty one."""
     try:
@@ -144,7 +174,10 @@ def _readable(path: Path | str) -> Iterator[None]:
             f"because that could run code ({_first_line(error)}); move it away, or allow the object with "
             f"torch.serialization.add_safe_globals if you know where it comes from."
         ) from error
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, EOFError) as error:
+        if isinstance(error, GossamerError | Damaged):
+            raise
+        # torch may raise any of these for bytes that it has not written, and some where a disk fails.
         reason = getattr(error, "strerror", None) or _first_line(error)
         raise DiskError(
             f"Cannot read the checkpoint {path}: {reason}; it is left as it is: make it readable and start again, or "
@@ -161,8 +194,11 @@ def _checked(file: BinaryIO, size: int) -> dict[str, Any]:
     if computed != written:
         raise Damaged("its content does not match its digest")
     file.seek(0)
-    saved: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    return saved
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    for key, kind in (("round", int), ("settings", dict), ("content", dict)):
+        if not isinstance(saved, dict) or not isinstance(saved.get(key), kind):
+            raise Damaged(f"it holds no {key}")
+    return dict(saved)
 
 
 def _digests(file: BinaryIO, left: int) -> tuple[bytes, bytes]:

@@ -10,6 +10,10 @@ from gossamer.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+MOST_NODES = 1_000_000
+_MOST_WHOLE = 2**62
+"""Larger numbers do not fit into the integers of tensors and arrays, sums of them included."""
+
 
 def whole_number(value: object, what: str, least: int | None = 0) -> int:
     """`value` as an int, at least `least` (None: any).
@@ -19,6 +23,8 @@ def whole_number(value: object, what: str, least: int | None = 0) -> int:
     """
     if isinstance(value, SupportsIndex) and not isinstance(value, bool):
         number = operator.index(value)
+        if abs(number) > _MOST_WHOLE:
+            raise InputError(f"{what[0].upper()}{what[1:]} must be at most 2^62, but it has {_digits(number)} digits.")
         if least is None or number >= least:
             return number
     bound = "" if least is None else f" of at least {least}"
@@ -36,7 +42,10 @@ def is_finite_number(value: object) -> TypeGuard[float]:
 
 def node_count(n: object) -> int:
     """`n` as a number of nodes: a whole number of at least 1."""
-    return whole_number(n, "the number of nodes", least=1)
+    number = whole_number(n, "the number of nodes", least=1)
+    if number > MOST_NODES:
+        raise InputError(f"There can be at most {MOST_NODES:,} nodes, not {number:,}; give fewer.")
+    return number
 
 
 def probability(value: object, what: str) -> float:
@@ -80,6 +89,11 @@ def check_switch(owner: str, name: str, value: object) -> None:
     """Refuse what is not True or False: the word "false" would count as true."""
     if not isinstance(value, bool):
         raise InputError(f"{owner} needs True or False for {name}, but {name} is {value!r}.")
+
+
+def _digits(number: int) -> int:
+    """About how many: a number may be too long to be written."""
+    return int(number.bit_length() * math.log10(2)) + 1
 
 
 def _range(owner: str, name: str, value: "float | Tensor") -> tuple[float, float]:

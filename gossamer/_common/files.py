@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,7 +12,9 @@ from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import Any
 
-from gossamer.errors import DiskError
+from gossamer.errors import DiskError, InputError
+
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
 @contextmanager
@@ -31,6 +34,13 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove the temporary files that a killed process has left in `directory`. No other may be writing there."""
+    for path in directory.glob(".*.tmp") if directory.is_dir() else ():
+        if _UNFINISHED.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
 def check_writable(path: Path) -> None:
     """Make the directory of `path` and refuse, before any work is done, a place where it cannot be written."""
     try:
@@ -41,6 +51,18 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def read_text(path: Path | str) -> str:
+    """A text file in UTF-8, with or without a byte order mark."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DiskError(f"There is no file {path}; correct its path.") from None
+    except OSError as error:
+        raise DiskError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except UnicodeError:
+        raise InputError(f"{path} is not a text file in UTF-8; save it as such.") from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,15 +1,52 @@
-"""How numbers and settings are written, in tables, on pages and on the terminal; and progress bars."""
+"""How numbers and settings are written, in tables, on pages, in CSV files and on the terminal; and progress bars."""
 
+import csv
 import math
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeGuard
+from typing import Any, TextIO, TypeGuard
 
 Advance = Callable[..., None]
 """Moves a progress bar: `advance(fraction, text="")`."""
 NONE = "–"
 """Written where there is no figure."""
+
+# Control characters but for tabs and ends of lines, marks that reverse or hide text, and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Text whose control characters are spelled out: names from files and users cannot steer a terminal.
+
+    >>> printable("ring\\x1b[2J")
+    'ring\\\\x1b[2J'
+    """
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def say(text: object = "", end: str = "\n", error: bool = False) -> None:
+    """Print, on standard output or standard error, what may contain names from files or users."""
+    print(printable(str(text)), end=end, file=sys.stderr if error else sys.stdout, flush=error)
+
+
+def write_csv(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows as CSV. Text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay.
+
+    >>> write_csv(sys.stdout, [["=1+1", "-0.5", -0.5, "@ring", "ring"]])
+    '=1+1,-0.5,-0.5,'@ring,ring
+    """
+    csv.writer(file, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        try:
+            float(value)
+        except ValueError:
+            return f"'{value}"
+    return value
 
 
 def word(value: Any) -> str:
@@ -86,12 +123,16 @@ def progress_bar(title: str, shown: bool | None = None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[text]}"), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=1.0, text="")
+    # Not as markup: a name such as "Sign [ours]" stays what it is.
+    title_column, text_column = (
+        TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[text]")
+    )
+    columns = (title_column, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), text_column)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(printable(title), total=1.0, text="")
 
         def advance(fraction: float, text: str = "") -> None:
-            bar.update(task, completed=fraction, text=text or bar.tasks[task].fields["text"])
+            bar.update(task, completed=fraction, text=printable(text) or bar.tasks[task].fields["text"])
 
         yield advance
 

@@ -1,6 +1,7 @@
-"""Ctrl-C and SIGTERM end a run between two rounds, never inside one."""
+"""Ctrl-C and SIGTERM end a run between two rounds or, where a round takes long, within two seconds inside one."""
 
 import os
+import select
 import signal
 import threading
 import time
@@ -11,6 +12,8 @@ from typing import Any
 
 _GRACE = 1.0
 """Grace period in seconds: a main thread that runs has seen a second signal by then and ends as usual."""
+PATIENCE = 0.8
+"""Seconds in which a round that is under way may end. With the grace period it makes less than two."""
 _MOMENT = 0.05
 """Seconds in which a generator that is being closed has ended."""
 
@@ -22,10 +25,12 @@ class Interrupts:
     that a shell has put into the background, stays ignored.
 
     While the main thread waits inside a library, Python runs no signal handler. A second signal still ends the process:
-    a separate thread is notified through a pipe.
+    a separate thread is notified through a pipe. With `patience` that thread also repeats a signal that nobody has
+    asked for (`requested`) after so many seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = patience
         self.signal: int | None = None
         """The signal that came, if one did."""
         self._settled = False
@@ -35,6 +40,8 @@ class Interrupts:
     @property
     def requested(self) -> bool:
         """Whether a signal asked the run to end."""
+        if self.signal is not None and self._listener is not None:
+            self._listener.noticed = True
         return self.signal is not None
 
     def defer(self) -> None:
@@ -43,7 +50,7 @@ class Interrupts:
             return
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self._before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-        self._listener = _Listener.start(set(self._before))
+        self._listener = _Listener.start(set(self._before), self._patience)
         for number in self._before:
             signal.signal(number, self._note)
 
@@ -94,12 +101,12 @@ class _Listener:
 
     _now: "_Listener | None" = None
 
-    def __init__(self, numbers: set[int], reading: int, writing: int) -> None:
-        self._numbers, self._reading, self._writing = numbers, reading, writing
-        self._closed = False
+    def __init__(self, numbers: set[int], reading: int, writing: int, patience: float | None) -> None:
+        self._numbers, self._reading, self._writing, self._patience = numbers, reading, writing, patience
+        self._closed = self.noticed = False
 
     @classmethod
-    def start(cls, numbers: set[int]) -> "_Listener | None":
+    def start(cls, numbers: set[int], patience: float | None) -> "_Listener | None":
         """Listen; None where an event loop listens already."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -109,7 +116,7 @@ class _Listener:
             os.close(reading)
             os.close(writing)
             return None
-        cls._now = listener = cls(numbers, reading, writing)
+        cls._now = listener = cls(numbers, reading, writing, patience)
         threading.Thread(target=listener._run, daemon=True).start()
         return listener
 
@@ -127,9 +134,18 @@ class _Listener:
         seen = 0
         while data := os.read(self._reading, 1):
             seen += data[0] in self._numbers
+            if seen == 1 and self._patience is not None:
+                self._repeat_unless_noticed(data[0], self._patience)
             if seen == 2:
                 self._end_unless_closed(128 + data[0])
         os.close(self._reading)
+
+    def _repeat_unless_noticed(self, number: int, patience: float) -> None:
+        """Send the first signal again, unless a second one comes, or the run has seen that there was one."""
+        again, _, _ = select.select([self._reading], [], [], patience)
+        main = threading.main_thread().ident
+        if not again and not self._closed and not self.noticed and main is not None:
+            signal.pthread_kill(main, number)
 
     def _end_unless_closed(self, code: int) -> None:
         deadline = time.monotonic() + _GRACE
@@ -153,8 +169,11 @@ os.register_at_fork(after_in_child=_Listener.leave_to_the_parent)
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Interrupts]:
-    """Signals are noted inside this block, and obeyed as before after it."""
-    interrupts = Interrupts()
+    """Signals are noted inside this block, and obeyed as before after it.
+
+    One that is not asked for in `PATIENCE` is obeyed at once.
+    """
+    interrupts = Interrupts(PATIENCE)
     interrupts.defer()
     try:
         yield interrupts

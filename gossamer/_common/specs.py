@@ -6,11 +6,16 @@ function or class that the name stands for.
 
 import inspect
 from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from gossamer.errors import InputError, unknown
 
 Value = bool | int | float | str | tuple[float, ...]
+
+
+signature = cache(inspect.signature)
+"""Of what a name stands for: a grid asks for the same ones thousands of times."""
 
 
 def normalized(name: str) -> str:
@@ -43,7 +48,7 @@ def parameters(
     >>> parameters("partition", "k-class", k_class, "k=4", given=("nodes", "seed"))
     {'k': 4}
     """
-    declared = {k: p for k, p in inspect.signature(build).parameters.items() if k not in given}
+    declared = {k: p for k, p in signature(build).parameters.items() if k not in given}
     found: dict[str, Value] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         key, equals, value = (part.strip() for part in item.partition("="))

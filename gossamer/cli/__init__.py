@@ -1,25 +1,38 @@
 """The command line: thin commands over the library. torch is imported only when a command needs it."""
 
+import logging
 import os
 import sys
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
+
+from gossamer._common.formatting import printable, say
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 success, 1 some runs failed, 2 a `GossamerError`, 130 interrupted.
+    """Run the command line and exit: 0 success, 1 some runs failed, 2 bad input or a bad place, 130 interrupted.
 
     A run that diverges is not a failure: divergence is a result.
     """
     from cyclopts import CycloptsError
 
     from gossamer.cli.app import app
-    from gossamer.errors import GossamerError
+    from gossamer.errors import GossamerError, InputError
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    if logging.lastResort:
+        logging.lastResort.setFormatter(_PrintableLog())
     try:
+        for argument in arguments:
+            if any("\ud800" <= letter <= "\udfff" for letter in argument):  # bytes that Python could not decode
+                raise InputError(f"The argument {argument!a} is not text in UTF-8; rename what it names.")
         app(arguments, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
@@ -27,12 +40,20 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print("gossamer: interrupted; what is finished is kept", file=sys.stderr)
-        sys.exit(130)
+        if any(thread.name.startswith("gossamer-worker") for thread in threading.enumerate()):
+            say("gossamer: interrupted; what is finished is kept", error=True)
+            os._exit(130)  # else Python would wait for what they are computing
+        _fail("interrupted; what is finished is kept", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        _fail("", 1)
+    except (OSError, UnicodeError, RecursionError, OverflowError, MemoryError) as error:
+        _fail(_outside(error))
     sys.exit(0)
+
+
+class _PrintableLog(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _sentence(error: "CycloptsError") -> str:
@@ -54,6 +75,44 @@ def _command(given: list[str]) -> str:
     return f"{given[0]} " if given and not given[0].startswith("-") and given[0] in app else ""
 
 
-def _fail(sentence: str) -> NoReturn:
-    print(f"gossamer: {sentence}", file=sys.stderr)
-    sys.exit(2)
+def _outside(error: Exception) -> str:
+    """What the system or Python refused to do with what it was given: in this place no command has to expect it."""
+    from gossamer.errors import describe
+
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        if error.filename is None:
+            return f"Cannot read or write: {reason}; check the place that this command reads from or writes to."
+        return f"Cannot use {os.fsdecode(error.filename)}: {reason}; give another path."
+    if isinstance(error, UnicodeEncodeError):
+        return f"The text {error.object[error.start : error.end]!a} is no {error.encoding}; use UTF-8 everywhere."
+    if isinstance(error, UnicodeError):
+        return f"A file or a name is not text in UTF-8 ({describe(error)}); use UTF-8 everywhere."
+    if isinstance(error, RecursionError):
+        return f"Something that was given is nested too deeply ({describe(error)}); use fewer brackets."
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory ({describe(error)}); use smaller numbers."
+    return f"A number that was given is too large ({describe(error)}); use a smaller one."
+
+
+def _fail(sentence: str, code: int = 2) -> NoReturn:
+    if sentence:
+        with suppress(OSError):
+            _say(sentence)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # What cannot be written now cannot be written when Python ends, which would then change the exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def _say(sentence: str) -> None:
+    """Say it once, also where torchrun has started many processes."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from gossamer.experiments.real_nodes import Voice
+
+        Voice().say(sentence)
+    else:
+        say(f"gossamer: {sentence}", error=True)

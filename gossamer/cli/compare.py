@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import GivenToAll, Load, SharedSettings, Whole, numbers, specs
 from gossamer.errors import InputError
 
@@ -39,7 +40,7 @@ def compare(
     seeds
         Seeds separated by commas, such as 0,1,2; the table shows the mean ± standard deviation over them.
     lrs
-        Step sizes separated by commas; every method gets the one with the best validation accuracy.
+        Step sizes separated by commas; every method gets the one that is best on validation data.
     out
         Directory of the runs and of report.html.
     data_dir
@@ -96,7 +97,7 @@ def compare(
     else:
         print_ranking(comparison.cells)
         if outcome.skipped:
-            print(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
-        print(f"report: {page}")
+            say(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
+        say(f"report: {page}")
     if outcome.failed:
         raise SystemExit(1)

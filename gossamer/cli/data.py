@@ -4,6 +4,8 @@ from pathlib import Path
 
 from cyclopts import App
 
+from gossamer._common.formatting import say
+
 data = App(name="data", help="List, download and verify datasets. Example: gossamer data get fashion-mnist")
 
 
@@ -50,7 +52,7 @@ def get(name: str, *, data_dir: Path | None = None) -> None:
     """
     from gossamer.data import get as fetch
 
-    print(f"{name}: {fetch(name, data_dir).folder}")
+    say(f"{name}: {fetch(name, data_dir).folder}")
 
 
 @data.command
@@ -67,4 +69,4 @@ def verify(name: str, *, data_dir: Path | None = None) -> None:
     from gossamer.data import verify as check
 
     location = check(name, data_dir)
-    print(f"{name}: {len(location.files)} files in {location.folder} are the official ones")
+    say(f"{name}: {len(location.files)} files in {location.folder} are the official ones")

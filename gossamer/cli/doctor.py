@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer._common.formatting import NONE, say
+
 if TYPE_CHECKING:
     from gossamer.testing.self_check import SelfCheck
 
@@ -14,10 +16,11 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "slurm": ("submitit",),
+    "links": ("cryptography",),
 }
 
 
-def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
+def doctor(*, data_dir: Path | None = None, network: bool = False, json: bool = False) -> None:
     """Show versions, devices and datasets, and check the compiled kernels and every method.
 
     Kernels are compared with torch, methods with the reference implementation. On its first use this compiles the
@@ -29,9 +32,14 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
     ----------
     data_dir
         Directory in which to look for datasets first.
+    network
+        Show instead what listens on this machine and where, and warn of ports of torch that strangers may reach.
     json
         Print JSON instead of tables.
     """
+    if network:
+        _network(json)
+        return
     from importlib.util import find_spec
 
     import torch
@@ -61,16 +69,42 @@ def doctor(*, data_dir: Path | None = None, json: bool = False) -> None:
     else:
         print_table(["", ""], [[k, str(v)] for k, v in {**facts, "devices": ", ".join(devices)}.items()], figures=False)
         missing = [f"pip install 'gossamer[{extra}]' ({', '.join(m)})" for extra, m in extras.items() if m]
-        print(f"optional parts missing: {'; '.join(missing) or 'none'}\n")
-        print(f"{_in_words(kernels)}\n")
+        say(f"optional parts missing: {'; '.join(missing) or 'none'}\n")
+        say(f"{_in_words(kernels)}\n")
         where = [[d.name, str(d.folder) if d.folder else f"missing: gossamer data get {d.name}"] for d in data]
         print_table(["dataset", "where"], where, figures=False)
-        print()
+        say()
         rows = [[c.method, c.topology, f"{c.gap:.0e}", "ok" if c.passed else "WRONG"] for c in checks]
         print_table(["method", "graph", "gap to the reference", ""], rows)
-        print(f"\n{_verdict(checks)}")
+        say(f"\n{_verdict(checks)}")
     if not all(c.passed for c in checks):
         sys.exit(1)
+
+
+def _network(as_json: bool) -> None:
+    import os
+
+    from gossamer.cli.output import print_json, print_table
+    from gossamer.links.listeners import VARIABLES, can_look, has_rules, listeners, warnings
+
+    environment = {name: os.environ.get(name) for name in VARIABLES}
+    found = listeners() if can_look() else []
+    warned = warnings(found) if can_look() else []
+    rules = has_rules()
+    if as_json:
+        print_json({"environment": environment, "listeners": found, "rules": rules, "warnings": warned})
+        return
+    print_table(["variable", ""], [[name, value or "not set"] for name, value in environment.items()], figures=False)
+    say()
+    if not can_look():
+        say("What listens is read from /proc, which this system does not have; try: lsof -nP -iTCP -sTCP:LISTEN")
+        return
+    rows = [[str(f.port), f.address, f.interface or "all", "yes" if f.torch else "", f.process or NONE] for f in found]
+    print_table(["port", "address", "interface", "torch", "process"], rows, figures=False)
+    loaded = {True: "loaded", False: "not loaded", None: "known to root only"}[rules]
+    say(f"\nfirewall rules of gossamer links: {loaded}")
+    for sentence in warned:
+        say(f"warning: {sentence}")
 
 
 def _kernels() -> dict[str, str | None]:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from gossamer._common.formatting import say
+
 
 def export(
     *places: Path,
@@ -31,4 +33,4 @@ def export(
     check_writable(output)
     rows = (curve_rows if curves else run_rows)(places or (Path("runs"),))
     write_table(rows, output)
-    print(f"{output}: {len(rows)} lines")
+    say(f"{output}: {len(rows)} lines")

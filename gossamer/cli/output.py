@@ -1,5 +1,6 @@
 """What commands print."""
 
+import math
 import sys
 from collections.abc import Sequence
 from statistics import fmean
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer._common.files import to_json
-from gossamer._common.formatting import NONE, mean_std, percent, word
+from gossamer._common.formatting import NONE, printable, say, word
 
 if TYPE_CHECKING:
     from gossamer.experiments.selection import Cell
@@ -26,9 +27,9 @@ def print_table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for k, title in enumerate(head):
         # As Text: a name such as "Sign [ours]" is not markup.
-        table.add_column(Text(title), justify="left" if k < text or not figures else "right", no_wrap=True)
+        table.add_column(Text(printable(title)), justify="left" if k < text or not figures else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 120, soft_wrap=False)
     if not sys.stdout.isatty():
         # Other programs read this: nothing is truncated.
@@ -36,12 +37,12 @@ def print_table(
     console.print(table)
     if caption:
         # Not as the table's own caption, which is wrapped to the table's width and padded.
-        console.print(caption, style="table.caption", markup=False, highlight=False)
+        console.print(printable(caption), style="table.caption", markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:
     """JSON for other programs."""
-    print(to_json(value, indent=1))
+    say(to_json(value, indent=1))
 
 
 def print_run(run: "StoredRun", as_json: bool = False) -> None:
@@ -54,29 +55,28 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
     e = run.experiment
     network = run.about.get("network", "simulated")
     length = f"{e.rounds} rounds" if e.rounds else f"{e.epochs:g} epochs"
-    print(
+    say(
         f"{run.label} on {e.dataset}, {e.nodes} nodes ({network}), {e.partition}, {e.topology}, "
         f"step size {e.lr:g}, {length}, seed {e.seed}: {run.status}"
     )
     if run.outcome and "reason" in run.outcome:
-        print(run.outcome["reason"])
+        say(run.outcome["reason"])
     if run.rows:
-        shown = [f"{percent(run.rows[-1][key])} %" for key in _PERCENTAGES if key in run.rows[-1]]
-        titles = [title for key, title in _PERCENTAGES.items() if key in run.rows[-1]]
+        row, metric = run.rows[-1], run.metric
+        found = {
+            metric.name: row.get(metric.name),
+            "worst node": metric.worst(row),
+            "best node": metric.best(row),
+            "averaged model": row.get(f"averaged_{metric.name}"),
+            "validation": row.get(f"validation_{metric.name}"),
+        }
+        found = {title: value for title, value in found.items() if value is not None}
+        titles, shown = list(found), [metric.with_unit(value) for value in found.values()]
         if run.status != "done" and "test_samples" in run.rows[-1]:
             # Maybe not the whole test set.
             titles, shown = ["test samples", *titles], [str(run.rows[-1]["test_samples"]), *shown]
         _print_figures(["round", *titles, "consensus distance"], _figures(run.rows[-1], shown))
-    print(f"run: {run.directory}")
-
-
-_PERCENTAGES = {
-    "accuracy": "accuracy",
-    "accuracy_min": "worst node",
-    "accuracy_max": "best node",
-    "averaged_accuracy": "averaged model",
-    "validation_accuracy": "validation",
-}
+    say(f"run: {run.directory}")
 
 
 def _print_figures(head: list[str], figures: list[str]) -> None:
@@ -103,7 +103,7 @@ def _figures(row: dict[str, Any], percentages: list[str]) -> list[str]:
 
 
 def print_ranking(cells: "Sequence[Cell]") -> None:
-    """One line per cell: its accuracy with the best step size, mean ± standard deviation over seeds.
+    """One line per cell: its metric with the best step size, mean ± standard deviation over seeds.
 
     Methods are ranked among cells that agree in the axes of the grid. A setting that only depends on the method (the
     graph that an override gives it, say) is a column but not an axis.
@@ -117,13 +117,17 @@ def print_ranking(cells: "Sequence[Cell]") -> None:
     for cell in cells:
         panels.setdefault(_words(cell, axes), []).append(cell)
     rows = [
-        [*panel, cell.label, *_words(cell, own), *_accuracies(cell), word(cell.lr), str(cell.seeds)]
+        [*panel, cell.label, *_words(cell, own), *_figures_of(cell), word(cell.lr), str(cell.seeds)]
         for panel, members in panels.items()
         for cell in ranked(members)
     ]
-    head = [*axes, "method", *own, "accuracy", "worst node", "averaged model", "step size", "seeds"]
+    metrics = list(dict.fromkeys(cell.metric for cell in cells))
+    title = metrics[0].name if len(metrics) == 1 else "metric"
+    head = [*axes, "method", *own, title, "worst node", "averaged model", "step size", "seeds"]
     only_one = all(len(c.candidates) == 1 for c in cells)
-    caption = "test accuracy: mean over nodes of each node's own model"
+    caption = f"test {title}: mean over nodes of each node's own model"
+    if lower := ", ".join(m.name for m in metrics if not m.higher_is_better):
+        caption += f"; {lower}: lower is better"
     if not only_one:
         caption += "; step size: the best on validation data"
     print_table(head, rows, caption=caption, text=len(varying) + 1)
@@ -134,7 +138,7 @@ def print_ranking(cells: "Sequence[Cell]") -> None:
         if note := seeds_note(members):
             notes.append(": ".join(filter(None, [", ".join(panel), note])))
     for note in dict.fromkeys(notes):
-        print(f"note: {note}")
+        say(f"note: {note}")
 
 
 def differing(experiments: list[dict[str, Any]]) -> list[str]:
@@ -153,10 +157,11 @@ def _words(cell: "Cell", keys: list[str]) -> tuple[str, ...]:
     return tuple(word(getattr(cell.experiment, key)) for key in keys)
 
 
-def _accuracies(cell: "Cell") -> list[str]:
-    """Accuracy, the worst node's, and that of the averaged model."""
+def _figures_of(cell: "Cell") -> list[str]:
+    """The metric, the worst node's, and that of the averaged model."""
     if cell.mean is None:
         return [cell.missing, NONE, NONE]
-    last = [run.rows[-1] for run in cell.runs]
-    worst, averaged = min(r["accuracy_min"] for r in last), fmean(r["averaged_accuracy"] for r in last)
-    return [f"{mean_std(cell.mean, cell.std, scale=100)} %", f"{percent(worst)} %", f"{percent(averaged)} %"]
+    metric, last = cell.metric, [run.rows[-1] for run in cell.runs]
+    worst = metric.worst_of([value for row in last if (value := metric.worst(row)) is not None])
+    averaged = fmean(row.get(f"averaged_{metric.name}", math.nan) for row in last)
+    return [metric.with_unit(cell.mean, cell.std), metric.with_unit(worst), metric.with_unit(averaged)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import Only, Whole
 from gossamer.errors import InputError
 
@@ -56,7 +57,7 @@ def list_(*, data_dir: Path | None = None, json: bool = False) -> None:
         state = "here" if not e["missing"] else "missing" if e["missing"] == e["datasets"] else "in part"
         rows.append([e["item"], e["title"].partition(": ")[2], *map(str, e["runs"].values()), state])
     print_table(["item", "title", *recipes.SCALES, "data"], rows, figures=False)
-    print("Runs at each scale. gossamer paper show ITEM prints the recipe, gossamer paper ITEM runs it.")
+    say("Runs at each scale. gossamer paper show ITEM prints the recipe, gossamer paper ITEM runs it.")
 
 
 @paper.command
@@ -70,7 +71,7 @@ def show(item: str) -> None:
     """
     from gossamer.experiments.paper import recipes
 
-    print(recipes.text(item), end="")
+    say(recipes.text(item), end="")
 
 
 @paper.default
@@ -158,9 +159,9 @@ def _plan(
 def _announce(recipe: "PaperRecipe", scale: str, plan: "PaperPlan", runs: Path) -> None:
     """On standard error: standard output holds only the result."""
     count = len(plan.experiments)
-    print(f"{recipe.title}. Scale {scale}: {count} run{'s' if count != 1 else ''} in {runs}", file=sys.stderr)
+    say(f"{recipe.title}. Scale {scale}: {count} run{'s' if count != 1 else ''} in {runs}", error=True)
     for note in plan.notes:
-        print(f"note: {note}", file=sys.stderr)
+        say(f"note: {note}", error=True)
 
 
 def _make(plan: "PaperPlan", out: Path, runs: Path, jobs: int, data_dir: Path | None, item: str) -> int:
@@ -174,7 +175,7 @@ def _make(plan: "PaperPlan", out: Path, runs: Path, jobs: int, data_dir: Path | 
     check_writable(out / "measured.json")
     with sweep_progress(item, plan.experiments, runs) as advance:
         outcome = run_sweep(plan.experiments, runs, jobs=jobs, data_dir=data_dir, on_progress=advance)
-    print(outcome.sentence, file=sys.stderr)
+    say(outcome.sentence, error=True)
     return outcome.failed
 
 
@@ -205,20 +206,20 @@ def _conclude(recipe: "PaperRecipe", scale: "Scale", plan: "PaperPlan", out: Pat
         print_json(measured)
         return
     _print_verdict(found.verdict, plan.notes)
-    print(f"measured: {out / 'measured.json'}")
+    say(f"measured: {out / 'measured.json'}")
     if figures:
-        print(f"figures: {out / 'figures'}{os.sep}")
-    print(f"report: {report}")
+        say(f"figures: {out / 'figures'}{os.sep}")
+    say(f"report: {report}")
 
 
 def _print_verdict(verdict: "Verdict", notes: Sequence[str]) -> None:
     for panel in [*verdict.panels, *verdict.averages]:
         _print_panel(panel)
     for note in notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
     for warning in verdict.warnings:
-        print(f"warning: {warning}")
-    print(verdict.sentence)
+        say(f"warning: {warning}")
+    say(verdict.sentence)
 
 
 def _print_panel(panel: "PaperPanel") -> None:
@@ -226,9 +227,9 @@ def _print_panel(panel: "PaperPanel") -> None:
     from gossamer.report.tables import beside_paper
 
     table = beside_paper(panel)
-    print(panel.title)
+    say(panel.title)
     print_table(table.head, table.rows)
-    print(f"{panel.sentence}\n")
+    say(f"{panel.sentence}\n")
 
 
 def _print_plan(plan: "PaperPlan", runs: Path, as_json: bool) -> None:
@@ -260,15 +261,15 @@ def _synthetic(scale: "Scale", out: Path, dry_run: bool, as_json: bool) -> None:
     if dry_run:
         options = " ".join(f"--{key} {value}" for key, value in settings.items())
         command = f"gossamer synthetic {options} --out {shlex.quote(str(out))}"
-        print_json({"command": command}) if as_json else print(command)
+        print_json({"command": command}) if as_json else say(command)
         return
     measured = out / "measured.json"
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         synthetic(**settings, out=out, json=measured)
     if as_json:
-        print(measured.read_text(encoding="utf-8"), end="")
+        say(measured.read_text(encoding="utf-8"), end="")
     else:
-        print(f"measured: {measured}")
+        say(f"measured: {measured}")
 
 
 def _refuse(options: dict[str, Any]) -> None:

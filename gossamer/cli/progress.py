@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer._common.formatting import NONE, Advance, duration, percent, progress_bar, word
+from gossamer._common.formatting import NONE, Advance, duration, printable, progress_bar, say, word
 from gossamer._common.metrics import Row
 from gossamer.cli.output import differing
 from gossamer.experiments.experiment import Experiment
@@ -55,7 +55,7 @@ def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Advanc
             left.remove(experiment)
             name = ", ".join([experiment.label, *(f"{key} {word(getattr(experiment, key))}" for key in axes)])
             end = _end(StoredRun(directory / experiment.id))
-            print(f"{len(experiments) - len(left)} of {len(experiments)}: {name}: {end}", file=sys.stderr, flush=True)
+            say(f"{len(experiments) - len(left)} of {len(experiments)}: {name}: {end}", error=True)
 
     return look
 
@@ -63,7 +63,10 @@ def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Advanc
 def _end(run: "StoredRun") -> str:
     """How a run ended, and how long it took."""
     outcome = run.outcome or {}
-    result = f"{percent(run.rows[-1]['accuracy'])} %" if run.status == "done" and run.rows else run.status
+    result = run.status
+    if run.status == "done" and run.rows:
+        shown = run.metric.with_unit(run.rows[-1][run.metric.name])
+        result = shown if run.metric.percent else f"{run.metric.name} {shown}"
     return f"{result} in {duration(outcome['seconds'])}" if "seconds" in outcome else result
 
 
@@ -84,13 +87,14 @@ def evaluation_lines(experiment: Experiment) -> Callable[[Row], None]:
         spent = time.monotonic() - began
         if spent < GRACE_PERIOD:
             return
+        metric = experiment.metric_facts
         figures = (
-            f"accuracy {percent(row['accuracy'])} % (worst node {percent(row['accuracy_min'])} %) "
+            f"{metric.name} {metric.with_unit(row[metric.name])} (worst node {metric.with_unit(metric.worst(row))}) "
             f"on {row['test_samples']} test samples, "
             f"train loss {NONE if row['train_loss'] is None else format(row['train_loss'], '.3g')}"
         )
         left = f"; about {duration(spent * (1 - at) / (at - first))} left" if first < at < 1 else ""
-        print(f"{unit} {word(row[unit])} of {word(total)}: {figures}{left}", file=sys.stderr, flush=True)
+        say(f"{unit} {word(row[unit])} of {word(total)}: {figures}{left}", error=True)
 
     return tell
 
@@ -106,25 +110,29 @@ def live_table(
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
+    from rich.text import Text
 
     newest: dict[str, Row] = {}
+    metrics = {e.id: e.metric_facts for e in experiments}
+    names = {metric.name for metric in metrics.values()}
+    shared = names.pop() if len(names) == 1 else "metric"
 
     def table() -> Table:
         result = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("method", "step size", "seed", "epoch", "accuracy", "worst node", "loss", "consensus"):
+        for title in ("method", "step size", "seed", "epoch", shared, "worst node", "loss", "consensus"):
             result.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
         for e in experiments:
-            row = newest.get(e.id)
+            row, metric = newest.get(e.id), metrics[e.id]
             figures = ["-"] * 5
             if row:
                 figures = [
                     f"{row['epoch']:.1f}",
-                    f"{100 * row['accuracy']:.1f}",
-                    f"{100 * row['accuracy_min']:.1f}",
+                    metric.shown(row[metric.name]),
+                    metric.shown(metric.worst(row)),
                     f"{row['loss']:.3f}",
                     f"{row['consensus_distance']:.2g}",
                 ]
-            result.add_row(e.label, f"{e.lr:g}", str(e.seed), *figures)
+            result.add_row(Text(printable(e.label)), f"{e.lr:g}", str(e.seed), *figures)
         return result
 
     with Live(table(), console=Console(stderr=True, force_terminal=shown), transient=True, auto_refresh=False) as live:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from gossamer._common.formatting import say
 from gossamer.errors import InputError
 
 
@@ -45,8 +46,8 @@ def report(
         load_matplotlib()
     comparison = collect(found)
     page = write_report(comparison, out, title=title)
-    print(f"report: {page} ({len(found)} run{'s' if len(found) > 1 else ''})")
+    say(f"report: {page} ({len(found)} run{'s' if len(found) > 1 else ''})")
     if figures is not None:
-        print(f"figures: {len(write_figures(comparison, figures))} files in {figures}")
+        say(f"figures: {len(write_figures(comparison, figures))} files in {figures}")
     if tables is not None:
-        print(f"tables: {len(write_tables(comparison, tables))} files in {tables}")
+        say(f"tables: {len(write_tables(comparison, tables))} files in {tables}")

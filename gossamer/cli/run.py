@@ -1,5 +1,6 @@
 """`gossamer run`: one training."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ def run(
     data_dir: Path | None = None,
     workers: Whole | None = None,
     device: str = "cpu",
+    timeout: float = 1800.0,
     logger: str = "",
     load: Load = (),
     json: bool = False,
@@ -40,6 +42,8 @@ def run(
         Threads that share the nodes; one per core by default. The result is the same for any number.
     device
         cpu, cuda or mps.
+    timeout
+        Under torchrun: seconds until a silent node is given up.
     logger
         Also log to tensorboard, wandb or wandb-offline (separated by commas).
     load
@@ -64,10 +68,12 @@ def run(
     check_loggers(names)
     with logging_to(names, directory, experiment, project="gossamer") as loggers:
         lines = [evaluation_lines(experiment)] if real or not sys.stderr.isatty() else []
-        execution = Execution(data_dir=data_dir, workers=workers, device=device, callbacks=[*loggers, *lines])
+        callbacks = [*loggers, *lines]
+        execution = Execution(data_dir=data_dir, workers=workers, device=device, timeout=timeout, callbacks=callbacks)
         if real:
-            from gossamer.experiments.real_nodes import train_here
+            from gossamer.experiments.real_nodes import Voice, train_here
 
+            logging.getLogger("gossamer").addHandler(Voice(logging.WARNING))
             finished = train_here(experiment, directory, execution)
         else:
             with alone(directory):

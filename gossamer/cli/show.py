@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import Load, Whole
 from gossamer.errors import GossamerError, InputError
 
@@ -73,11 +74,11 @@ def topology(
         print_json({"name": graph.name, **facts, "edges": edges, "refused": refusals, "plot": plot and str(plot)})
         return
     print_table([graph.name, ""], [[k, f"{v:.4g}"] for k, v in facts.items()])
-    print(f"methods: {', '.join(m for m in methods.BUILT_IN if m not in refusals)}")
+    say(f"methods: {', '.join(m for m in methods.BUILT_IN if m not in refusals)}")
     for sentence in refusals.values():
-        print(f"not: {sentence}")
+        say(f"not: {sentence}")
     if plot:
-        print(f"drawing: {plot}")
+        say(f"drawing: {plot}")
 
 
 @show.command
@@ -125,9 +126,9 @@ def partition(
         counts = split.label_counts.tolist()
         print_json({"recipe": split.recipe, "classes": data.classes, "counts": counts, "label_distances": distances})
         return
-    print(split)
+    say(split)
     if plot:
-        print(f"drawing: {plot}")
+        say(f"drawing: {plot}")
 
 
 @show.command
@@ -158,12 +159,12 @@ def method(name: str = "", *, load: Load = (), json: bool = False) -> None:
         print_json([{**dict(zip(head, row, strict=True)), "promises": _promises(m)} for m, row in found])
     elif name:
         if text := _in_words(chosen[0]):
-            print(text, end="\n\n")
+            say(text, end="\n\n")
         print_table(["", ""], [list(pair) for pair in zip(head, rows[0], strict=True)], figures=False)
         promises = _promises(chosen[0])
-        print("\npromises:" if promises else "\npromises: none")
+        say("\npromises:" if promises else "\npromises: none")
         for promise in promises:
-            print(f"  {promise}")
+            say(f"  {promise}")
     else:
         print_table(head[:-1], [row[:-1] for row in rows], figures=False)
 
@@ -204,10 +205,11 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
     if not (directory / "run.json").exists():
         raise InputError(f"{directory} is not a run: it holds no run.json; give the directory of one run.")
     found = StoredRun(directory)
+    found.check()
     if plot:
         from gossamer.report.figures import draw_run
 
-        draw_run(found.rows, plot, found.label)
+        draw_run(found.rows, plot, found.label, found.metric)
     print_run(found, json)
     if plot and not json:
-        print(f"drawing: {plot}")
+        say(f"drawing: {plot}")

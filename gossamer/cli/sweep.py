@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import Load, Only, Whole, words
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def sweep(
     """Run every experiment of a grid; a sweep that was stopped continues when it is started again.
 
     The file holds the settings of `gossamer run`; a list of values is an axis of the grid. Prints a ranking: every
-    method with its best step size, chosen by validation accuracy. Finished runs are kept, unless the method or the
+    method with its best step size, chosen on validation data. Finished runs are kept, unless the method or the
     graph comes from a file that you have edited since.
 
     Example: gossamer sweep grid.toml --jobs 2 --only method=dsgdm seed=0,1
@@ -131,7 +132,7 @@ def _show_plan(grid: "Grid", directory: Path, as_json: bool) -> None:
     ]
     finished = sum(status in ("done", "diverged") for status in states)
     print_table(["run", "status", *varying], rows, figures=False)
-    print(f"{len(rows)} runs in {directory}, {finished} of them finished, {len(rows) - finished} to make")
+    say(f"{len(rows)} runs in {directory}, {finished} of them finished, {len(rows) - finished} to make")
 
 
 def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json: bool) -> None:
@@ -144,4 +145,4 @@ def _show(cells: "list[Cell]", outcome: "SweepOutcome", directory: Path, as_json
         print_json({**values, "cells": [cell.to_dict() for cell in cells]})
         return
     print_ranking(cells)
-    print(f"runs: {directory} ({outcome.sentence})")
+    say(f"runs: {directory} ({outcome.sentence})")

@@ -4,6 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from gossamer._common.formatting import say
 from gossamer.cli.options import Whole, numbers, specs
 
 
@@ -93,6 +94,6 @@ def synthetic(
     table = levels(result)
     print_table(table.head, table.rows, caption=explain(result))
     for note in result.notes:
-        print(f"note: {note}")
-    print(f"figures: {out / 'initial_phase.png'}, {out / 'long_run.png'} (and .svg)")
-    print(f"report: {page}")
+        say(f"note: {note}")
+    say(f"figures: {out / 'initial_phase.png'}, {out / 'long_run.png'} (and .svg)")
+    say(f"report: {page}")

@@ -10,7 +10,8 @@ from gossamer.data import partition
 from gossamer.data.batches import Augmentation, NodeBatches, Normalization, Pipeline
 from gossamer.data.datasets import Dataset, NodeData
 from gossamer.data.erasing import Erasing
-from gossamer.data.loading import get, load, status, verify
+from gossamer.data.loading import get, load, register, status, verify
+from gossamer.data.sites import sites
 
 __all__ = [
     "Augmentation",
@@ -23,6 +24,8 @@ __all__ = [
     "get",
     "load",
     "partition",
+    "register",
+    "sites",
     "status",
     "verify",
 ]

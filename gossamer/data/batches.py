@@ -290,6 +290,8 @@ class Pipeline:
 
     normalization: Normalization = field(default_factory=Normalization)
     augmentation: Augmentation | None = None
+    dtype: torch.dtype | None = None
+    """The type of batches of pixels, where it is not float32."""
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor | None:
         """The random numbers of `count` training samples, or None if nothing is augmented."""
@@ -299,7 +301,8 @@ class Pipeline:
         """The samples `index` of `inputs`, ready for a model; augmented if draws are given."""
         samples = inputs.index_select(0, index)
         if self.augmentation is None or draws is None:
-            return self.normalization(samples)
+            return self.normalization(samples).to(self.dtype) if self.dtype else self.normalization(samples)
         draws = draws.to(inputs.device)
         normalized = self.normalization(self.augmentation.move(samples, draws))
-        return self.augmentation.erase(normalized, draws)
+        erased = self.augmentation.erase(normalized, draws)
+        return erased.to(self.dtype) if self.dtype else erased

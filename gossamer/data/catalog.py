@@ -9,12 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gossamer.data.batches import Augmentation, Normalization
-from gossamer.data.readers import Content, Tensors, decode_cifar10, decode_digits, decode_idx, decode_svhn
+from gossamer.data.readers import (
+    SVHN_LARGEST,
+    Content,
+    Tensors,
+    decode_cifar10,
+    decode_digits,
+    decode_idx,
+    decode_svhn,
+)
 
 
 @dataclass(frozen=True)
 class CatalogEntry:
     """One dataset: what its files are called, what they must contain, and how they are read.
+
+    `largest` is the size in bytes of its largest unpacked file: nothing is unpacked beyond it.
 
     `folders` are the places below a data directory where the files may be, in order; the first is where downloads go.
     `published` has the checksum and the size of each file as its makers offer it for download, at each of `addresses`
@@ -29,6 +39,7 @@ class CatalogEntry:
     normalization: Normalization
     augmentation: Augmentation | None
     contents: Mapping[str, str]
+    largest: int
     decode: Callable[[Mapping[str, Content]], Tensors]
     folders: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
@@ -72,6 +83,7 @@ FASHION_MNIST = CatalogEntry(
         "t10k-images-idx3-ubyte": "md5:8181f5470baa50b63fa0f6fddb340f0a",
         "t10k-labels-idx1-ubyte": "md5:15d484375f8d13e6eb1aabb0c3f46965",
     },
+    largest=47_040_016,
     decode=decode_idx,
     folders=("fashion-mnist", "FashionMNIST/raw"),
     addresses=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
@@ -97,6 +109,7 @@ MNIST = CatalogEntry(
         "t10k-images-idx3-ubyte": "md5:2646ac647ad5339dbf082846283269ea",
         "t10k-labels-idx1-ubyte": "md5:27ae3e4e09519cfbb04c329615203637",
     },
+    largest=47_040_016,
     decode=decode_idx,
     folders=("mnist", "MNIST/raw"),
     # The makers' own page, last, answers only now and then.
@@ -124,6 +137,7 @@ CIFAR_10 = CatalogEntry(
         "data_batch_5.bin": "sha256:755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
         "test_batch.bin": "sha256:8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
     },
+    largest=30_730_000,
     decode=decode_cifar10,
     folders=("cifar-10", "cifar-10/cifar-10-batches-bin", "cifar-10-batches-bin"),
     addresses=("https://www.cs.toronto.edu/~kriz/",),
@@ -142,6 +156,7 @@ SVHN = CatalogEntry(
         "train_32x32.mat": "sha256:435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
         "test_32x32.mat": "sha256:cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
     },
+    largest=SVHN_LARGEST,
     decode=decode_svhn,
     folders=("svhn",),
     addresses=("http://ufldl.stanford.edu/housenumbers/",),
@@ -171,6 +186,7 @@ DIGITS = CatalogEntry(
         "images-idx3-ubyte": "sha256:359cd13f0f514122884198b78a131df597421cbf5e93a76678fa96fc548f0d96",
         "labels-idx1-ubyte": "sha256:ce71631c1f31ce56fa54f31d1d498fafacff59b001e6c30c4a5e29508aa277ad",
     },
+    largest=115_024,
     decode=decode_digits,
     packaged=Path(__file__).parent / "digits_uci",
 )

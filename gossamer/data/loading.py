@@ -11,9 +11,9 @@ import os
 import shlex
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from gossamer._common.specs import normalized
@@ -26,6 +26,24 @@ from gossamer.errors import DiskError, GossamerError, InputError, unknown
 VARIABLE = "GOSSAMER_DATA"
 VERIFY = "GOSSAMER_VERIFY"
 PathLike = str | os.PathLike[str]
+
+OWN: dict[str, Callable[[], Dataset]] = {}
+"""Datasets that users have registered, by name."""
+
+
+def register(name: str) -> Callable[[Callable[[], Dataset]], Callable[[], Dataset]]:
+    """Make a function that returns a `Dataset` known by `name`, to `load` and to experiments.
+
+    A decorator: `@gossamer.data.register("houses")`. Experiments find the dataset in a file given as `--load FILE`.
+    """
+    if normalized(name) in CATALOG:
+        raise InputError(f"The dataset '{name}' is built in; choose another name.")
+
+    def keep(make: Callable[[], Dataset]) -> Callable[[], Dataset]:
+        OWN[normalized(name)] = make
+        return make
+
+    return keep
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,11 @@ def load(name: str, data_dir: PathLike | None = None, verify: bool | None = None
     >>> load("digits")
     Dataset 'digits': 1,442 training and 355 test samples of shape 1x8x8 (torch.uint8), 10 classes
     """
+    if isinstance(name, str) and normalized(name) in OWN:
+        made = OWN[normalized(name)]()
+        if not isinstance(made, Dataset):
+            raise InputError(f"The function of the dataset '{name}' must return a Dataset, not {type(made).__name__}.")
+        return replace(made, name=normalized(name))
     entry = _entry(name)
     location = find(entry, data_dir)
     if location is None and download:
@@ -168,7 +191,7 @@ def _entry(name: object) -> CatalogEntry:
             "one of your own tensors with gossamer.data.Dataset.from_tensors(inputs, targets)."
         )
     if normalized(name) not in CATALOG:
-        raise unknown("dataset", name, CATALOG)
+        raise unknown("dataset", name, {**CATALOG, **OWN})
     return CATALOG[normalized(name)]
 
 
@@ -238,7 +261,7 @@ def _read(location: Location, verify: bool, data_dir: PathLike | None = None) ->
     contents: dict[str, Content] = {}
     for path in dict.fromkeys(location.files.values()):
         names = [name for name, holder in location.files.items() if holder == path]
-        for name, data in _unpack(path, names):
+        for name, data in _unpack(path, names, entry.largest):
             where = str(path) if len(names) == 1 else f"{path} ({name})"
             if verify and not has_checksum(data, entry.contents[name]):
                 raise _refused(entry, name, data, where, data_dir)
@@ -246,31 +269,57 @@ def _read(location: Location, verify: bool, data_dir: PathLike | None = None) ->
     return contents
 
 
-def _unpack(path: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
+def _unpack(path: Path, names: list[str], largest: int) -> Iterator[tuple[str, bytes]]:
+    """The named files; none of them, and no archive, is unpacked beyond the size that the dataset has."""
     try:
         if path.name.endswith(".tar.gz"):
-            yield from _unpack_archive(path, names)
+            with _Bounded(path, len(names) * largest + _ARCHIVE_OVERHEAD) as file:
+                yield from _unpack_archive(file, path, names)
         elif path.suffix == ".gz":
-            with gzip.open(path) as file:
+            with _Bounded(path, largest) as file:
                 yield names[0], file.read()
         else:
             yield names[0], path.read_bytes()
-    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError, ValueError) as error:
+        if isinstance(error, GossamerError):
+            raise
+        # tarfile raises ValueError for some headers that make no sense.
         raise damaged(str(path), str(error)) from error
     except OSError as error:
         raise DiskError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _unpack_archive(path: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
+_ARCHIVE_OVERHEAD = 1 << 20
+"""Bytes that an archive may hold besides the named files: headers, padding, a readme."""
+
+
+class _Bounded(gzip.GzipFile):
+    """A compressed file that unpacks to at most `most` bytes."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        super().__init__(path, "rb")
+        self._path, self._most, self._left = path, most, most
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next `size` bytes, or all."""
+        data = super().read(self._left + 1 if size is None or size < 0 else min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise damaged(str(self._path), f"it unpacks to more than the {self._most:,} bytes of its dataset")
+        return data
+
+
+def _unpack_archive(file: _Bounded, path: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
     """The named files, in whatever folder of the archive they are; nothing is written to disk."""
     left = set(names)
-    with tarfile.open(path, "r:gz") as archive:
+    # As a stream: the archive is read once, from its beginning to its end.
+    with tarfile.open(fileobj=file, mode="r|") as archive:
         for member in archive:
             name = PurePosixPath(member.name).name
-            file = archive.extractfile(member) if name in left and member.isfile() else None
-            if file is not None:
+            content = archive.extractfile(member) if name in left and member.isfile() else None
+            if content is not None:
                 left.remove(name)
-                yield name, file.read()
+                yield name, content.read()
     if left:
         raise damaged(str(path), f"the archive lacks {', '.join(sorted(left))}")
 

@@ -66,6 +66,7 @@ class iid(DrawnRecipe):
     [6, 6, 6]
     """
 
+    by_class = False
     nodes: int
     seed: int = 0
     equal_sizes: bool = True
@@ -269,6 +270,7 @@ class from_lists(PartitionRecipe):
     [tensor([0, 2]), tensor([1, 3])]
     """
 
+    by_class = False
     lists: Sequence[IndexList] = field(repr=False)
     validation: IndexList | None = field(default=None, repr=False)
     seed: int = 0

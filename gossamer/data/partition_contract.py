@@ -1,10 +1,11 @@
 """What a partition is, and what all recipes for one share: the validation set, equal sizes, checks."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -42,6 +43,8 @@ class Partition:
     validation: Tensor
     label_counts: Tensor
     recipe: str = ""
+    test: list[Tensor] = field(default_factory=list)
+    """The samples that each node keeps for testing its own model; empty if there are none."""
 
     @property
     def sizes(self) -> list[int]:
@@ -83,8 +86,9 @@ class Partition:
                 f"... and {len(self) - LONGEST_TABLE} more nodes of {min(self.sizes)} to {max(self.sizes)} samples"
             )
         lines.append(
-            f"{sum(self.sizes)} samples on {len(self)} nodes, {len(self.validation)} for validation; "
-            f"mean label distance {self.label_distance:.3f} (0 = iid)"
+            f"{sum(self.sizes)} samples on {len(self)} nodes, {len(self.validation)} for validation"
+            f"{f', {sum(map(len, self.test))} for the nodes to test on' if self.test else ''}; mean label distance "
+            f"{self.label_distance:.3f} (0 = iid)"
         )
         return "\n".join(lines)
 
@@ -115,6 +119,8 @@ class PartitionRecipe(ABC):
     nodes: int
     seed: int
     equal_sizes: bool
+    by_class: ClassVar[bool] = True
+    """Whether labels decide who holds what."""
 
     def __post_init__(self) -> None:
         if whole_number(self.nodes, "the number of nodes", least=None) < 1:
@@ -128,15 +134,29 @@ class PartitionRecipe(ABC):
     def divide(self, labels: Labels, holdout: float) -> tuple[Sequence[Indices], Indices]:
         """(each node's samples, validation samples) as indices into `labels`, in any order."""
 
-    def __call__(self, targets: Tensor | Sequence[int] | Labels, holdout: float = 0.1) -> Partition:
-        """Keep round(holdout * n) samples for validation (every class in proportion) and distribute the rest."""
+    def __call__(
+        self, targets: Tensor | Sequence[int] | Labels, holdout: float = 0.1, own_test: float = 0.0
+    ) -> Partition:
+        """Keep round(holdout * n) samples for validation (every class in proportion) and distribute the rest.
+
+        Every node then keeps the share `own_test` of its samples, rounded up, to test its own model on.
+        """
         labels = as_labels(targets)
         if not is_finite_number(holdout) or not 0 <= holdout < 1:
             raise InputError(f"holdout is the share of samples kept for validation, 0 <= holdout < 1, not {holdout!r}.")
+        if not is_finite_number(own_test) or not 0 <= own_test < 1:
+            raise InputError(
+                f"own_test is the share of its samples that a node keeps to test on, 0 <= own_test < 1, "
+                f"not {own_test!r}."
+            )
         own, validation = self.divide(labels, holdout)
         refuse_empty(own)
         if self.equal_sizes:
             own = cut_to_smallest(own, labels, stream(self.seed, 2))
+        test: list[Indices] = []
+        if own_test:
+            own, test = _apart(own, labels, own_test, stream(self.seed, 3))
+            refuse_empty(own)
         refuse_lost_classes(own, labels)
         counts = [np.bincount(labels[indices], minlength=labels.max() + 1) for indices in own]
         return Partition(
@@ -144,6 +164,7 @@ class PartitionRecipe(ABC):
             validation=torch.from_numpy(np.sort(validation)),
             label_counts=torch.from_numpy(np.stack(counts)),
             recipe=repr(self),
+            test=[torch.from_numpy(np.sort(indices)) for indices in test],
         )
 
 
@@ -173,7 +194,7 @@ def hold_out(labels: Labels, holdout: float, seed: int) -> tuple[Indices, Indice
 
 
 def stream(seed: int, purpose: int) -> np.random.Generator:
-    """An independent generator for each purpose of a seed: 0 validation, 1 assignment, 2 cutting to equal sizes."""
+    """An independent generator for each purpose of a seed: 0 validation, 1 assignment, 2 equal sizes, 3 tests."""
     return np.random.default_rng([seed, purpose])
 
 
@@ -216,6 +237,19 @@ def cut_to_smallest(own: Sequence[Indices], labels: Labels, rng: np.random.Gener
     """Every node keeps as many samples as the smallest node has, its classes in unchanged proportion."""
     smallest = min(len(indices) for indices in own)
     return [indices[proportional_order(labels[indices], rng)[:smallest]] for indices in own]
+
+
+def _apart(
+    own: Sequence[Indices], labels: Labels, share: float, rng: np.random.Generator
+) -> tuple[list[Indices], list[Indices]]:
+    """(what every node trains on, the share of its samples that it tests on), its classes in proportion."""
+    train, test = [], []
+    for indices in own:
+        ordered = indices[proportional_order(labels[indices], rng)]
+        kept = len(ordered) - math.ceil(share * len(ordered))
+        train.append(ordered[:kept])
+        test.append(ordered[kept:])
+    return train, test
 
 
 def refuse_empty(own: Sequence[Indices]) -> None:

@@ -9,6 +9,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +60,15 @@ def damaged(where: str, why: str) -> InputError:
     return InputError(f"{where} cannot be read: {why}; the file is damaged or is not what its name says, replace it.")
 
 
+_MOST_DIMENSIONS = 8
+_MOST_VALUES = 2**40
+
+
+def _is_absurd(shape: tuple[int, ...]) -> bool:
+    """Whether an array without values claims dimensions that no array can have."""
+    return math.prod(max(1, size) for size in shape) > _MOST_VALUES
+
+
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -75,12 +85,14 @@ def read_idx(data: bytes, where: str) -> Tensor:
         raise damaged(where, "it does not begin like an IDX file")
     dtype, rank = np.dtype(_IDX_TYPES[data[2]]), data[3]
     start = 4 + 4 * rank
-    if rank == 0 or len(data) < start:
-        raise damaged(where, "its IDX header has no dimensions or ends among them")
+    if not 0 < rank <= _MOST_DIMENSIONS or len(data) < start:
+        raise damaged(where, "its IDX header has no dimensions, or too many, or ends among them")
     shape = struct.unpack(f">{rank}I", data[4:start])
     expected = start + math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         raise damaged(where, f"its header announces {expected:,} bytes and it has {len(data):,}")
+    if _is_absurd(shape):
+        raise damaged(where, f"it holds nothing, in dimensions as large as {max(shape):,}")
     values = np.frombuffer(data, dtype, offset=start).reshape(shape)
     return torch.from_numpy(values.astype(dtype.newbyteorder("=")))
 
@@ -106,14 +118,16 @@ _MX_NUMERIC = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4",
 _MI_MATRIX, _MI_COMPRESSED = 14, 15
 _MAT_HEADER = 128
 _COMPLEX_FLAG = 0x08
+_MOST_VARIABLES = 1000
 
 
-def read_mat(data: bytes, where: str) -> dict[str, Array]:
+def read_mat(data: bytes, where: str, most: int = 1 << 30) -> dict[str, Array]:
     """Read the numeric arrays of a MATLAB version 5 file (which MATLAB 5 to 7.2, and `save -v7`, write).
 
     Both byte orders, plain and zlib-compressed variables, values stored in a smaller type than their class. Arrays keep
     MATLAB's shape, so X[row, column, channel, sample] is what MATLAB shows. Real numeric variables are returned by
-    name; cells, structures, text, sparse and complex variables are passed over.
+    name; cells, structures, text, sparse and complex variables are passed over. Compressed variables may unpack to
+    `most` bytes together; larger ones are read when they are saved without compression (`save -v6`).
     """
     if b"\x89HDF" in (data[:4], data[512:516]):
         raise InputError(f"{where} is a MATLAB 7.3 (HDF5) file; save it again in MATLAB with the option -v7.")
@@ -121,19 +135,32 @@ def read_mat(data: bytes, where: str) -> dict[str, Array]:
     if order is None:
         raise damaged(where, "it has no MATLAB version 5 header")
     arrays: dict[str, Array] = {}
-    for kind, body in _elements(memoryview(data)[_MAT_HEADER:], order, where):
+    room = most
+    for number, (kind, body) in enumerate(_elements(memoryview(data)[_MAT_HEADER:], order, where)):
+        if number == _MOST_VARIABLES:
+            raise damaged(where, f"it has more than {_MOST_VARIABLES:,} variables")
         if kind == _MI_COMPRESSED:
-            try:
-                unpacked = memoryview(zlib.decompress(body))
-            except zlib.error as error:
-                raise damaged(where, f"a compressed variable does not unpack ({error})") from error
-            variables = _elements(unpacked, order, where)
-        else:
-            variables = iter([(kind, body)])
-        for inner, variable in variables:
-            if inner == _MI_MATRIX:
-                arrays.update(_variable(variable, order, where))
+            unpacked = _unpacked(body, room, where)
+            room -= len(unpacked)
+            # A compressed element holds one variable.
+            kind, body = next(_elements(unpacked, order, where), (0, unpacked))
+        if kind == _MI_MATRIX:
+            arrays.update(_variable(body, order, where, max(most, len(data))))
     return arrays
+
+
+def _unpacked(body: memoryview, most: int, where: str) -> memoryview:
+    """A compressed variable, as long as it has at most so many bytes."""
+    unpacking = zlib.decompressobj()
+    try:
+        found = unpacking.decompress(body, most + 1)
+    except zlib.error as error:
+        raise damaged(where, f"a compressed variable does not unpack ({error})") from error
+    if len(found) > most:
+        raise damaged(where, f"its variables unpack to more than {most:,} bytes")
+    if not unpacking.eof:
+        raise damaged(where, "a compressed variable does not unpack (it ends too early)")
+    return memoryview(found)
 
 
 def _elements(data: memoryview, order: str, where: str) -> Iterator[tuple[int, memoryview]]:
@@ -155,10 +182,10 @@ def _elements(data: memoryview, order: str, where: str) -> Iterator[tuple[int, m
         at += step
 
 
-def _variable(body: memoryview, order: str, where: str) -> dict[str, Array]:
+def _variable(body: memoryview, order: str, where: str, most: int) -> dict[str, Array]:
     """One miMATRIX element: flags, dimensions, name, values; empty when it is not a real numeric array."""
-    parts = list(_elements(body, order, where))
-    if len(parts) < 3 or len(parts[0][1]) != 8 or len(parts[1][1]) % 4:
+    parts = list(islice(_elements(body, order, where), 4))
+    if len(parts) < 3 or len(parts[0][1]) != 8 or len(parts[1][1]) not in range(0, 4 * _MOST_DIMENSIONS + 1, 4):
         raise damaged(where, "a variable has no flags, dimensions or name")
     (flags,) = struct.unpack_from(f"{order}I", parts[0][1])
     if flags & 0xFF not in _MX_NUMERIC or (flags >> 8) & _COMPLEX_FLAG:
@@ -168,10 +195,17 @@ def _variable(body: memoryview, order: str, where: str) -> dict[str, Array]:
     if len(parts) < 4 or parts[3][0] not in _MI_STORED:
         raise damaged(where, f"the variable '{name}' has no values")
     stored = np.dtype(order + _MI_STORED[parts[3][0]])
-    if min(shape, default=0) < 0 or len(parts[3][1]) != math.prod(shape) * stored.itemsize:
+    if min(shape, default=0) < 0 or len(parts[3][1]) != math.prod(shape) * stored.itemsize or _is_absurd(shape):
         raise damaged(where, f"the variable '{name}' has not as many values as its dimensions {shape} say")
-    values = np.frombuffer(parts[3][1], stored).astype(_MX_NUMERIC[flags & 0xFF], copy=False)
+    wanted = np.dtype(_MX_NUMERIC[flags & 0xFF])
+    if math.prod(shape) * wanted.itemsize > most:
+        raise damaged(where, f"the variable '{name}' has more than {most:,} bytes")
+    values = np.frombuffer(parts[3][1], stored).astype(wanted, copy=False)
     return {name: values.reshape(shape, order="F")}
+
+
+SVHN_LARGEST = 73_257 * (32 * 32 * 3 + 8) + 1024
+"""Bytes of the images and labels of the larger file, tags included."""
 
 
 def read_svhn(data: bytes, where: str) -> tuple[Tensor, Tensor]:
@@ -179,7 +213,7 @@ def read_svhn(data: bytes, where: str) -> tuple[Tensor, Tensor]:
 
     The file holds X [32, 32, 3, n] in uint8 and y [n, 1] with the labels 1..10, where 10 is the digit 0.
     """
-    arrays = read_mat(data, where)
+    arrays = read_mat(data, where, SVHN_LARGEST)
     images, labels = arrays.get("X"), arrays.get("y")
     if images is None or labels is None:
         raise damaged(where, f"it should hold the variables X and y and holds {', '.join(arrays) or 'none'}")

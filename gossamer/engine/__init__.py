@@ -4,7 +4,7 @@ from gossamer.engine.history import History
 from gossamer.engine.minimize import Trajectory, minimize
 from gossamer.engine.schedule import Constant, Cosine, StepDecay, StepSize, WarmUp
 from gossamer.engine.simulate import Run, simulate
-from gossamer.engine.simulation import DivergenceError
+from gossamer.errors import DivergenceError
 
 __all__ = [
     "Constant",

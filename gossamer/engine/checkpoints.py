@@ -42,7 +42,9 @@ class CheckpointDirectory:
         return round % self.interval == 0
 
     def save(self, simulation: Simulation, history: History) -> None:
-        """Write a checkpoint and delete all but the newest two."""
+        """Write a checkpoint and delete all but the newest two. Models that are not finite are not saved."""
+        if not files.is_finite(simulation.models.x):
+            return
         content = {"simulation": simulation.state_dict(), "history": json.dumps(history.rows)}
         files.write(self.directory, simulation.round, self.identity, content)
         for round in files.rounds_in(self.directory)[:-KEPT]:
@@ -70,8 +72,9 @@ class CheckpointDirectory:
                 "not to the same bits as if it had never stopped.",
                 saved["round"], form, self.identity["form"],
             )  # fmt: skip
-        simulation.load_state_dict(saved["round"], saved["content"]["simulation"])
-        return History(json.loads(saved["content"]["history"]))
+        with files.taking_over(files.path_of(self.directory, saved["round"])):
+            simulation.load_state_dict(saved["round"], saved["content"]["simulation"])
+            return History([{**row, "round": int(row["round"])} for row in json.loads(saved["content"]["history"])])
 
     def _newest(self) -> dict[str, Any] | None:
         saved: dict[str, Any] | None = None
@@ -123,8 +126,12 @@ def identity_of(simulation: Simulation, lr: Lr, schedule: Schedule) -> dict[str,
         "batch_size": settings.batch_size,
         "seed": settings.seed,
         "weight_decay": settings.weight_decay,
+        "decoupled": settings.decoupled,
         "clip": settings.clip,
         "node_weight": settings.node_weight,
+        "loss": settings.task.loss.name,
+        "metric": settings.task.metric.name,
+        "evaluate": settings.evaluate,
         "data": data.dataset.fingerprint[:16],
         # Not "architecture": under that name older versions recorded models whose layers they had reordered.
         "layers": _layers(models.modules[0]),

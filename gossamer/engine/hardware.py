@@ -110,6 +110,8 @@ class Workers:
                 f"A run needs at least one worker, but workers is {number}; leave it out for one per core."
             )
         self.number = number or cores()
+        self.interrupted = False
+        """Whether Ctrl-C came in the middle of a task: the other workers end after theirs, and nobody waits."""
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(
@@ -124,14 +126,18 @@ class Workers:
         turn = count()
 
         def work() -> None:
-            while (k := next(turn)) < tasks:
+            while not self.interrupted and (k := next(turn)) < tasks:
                 task(k)
 
         others = [self._pool.submit(work) for _ in range(min(self.number, tasks) - 1)]
         try:
             work()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise
         finally:
-            wait(others)
+            if not self.interrupted:
+                wait(others)
         for done in others:
             done.result()
 
@@ -157,7 +163,7 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(wait=not self.interrupted, cancel_futures=True)
         torch.set_num_threads(self._threads)
 
 

@@ -79,9 +79,9 @@ class History:
 
 @dataclass(frozen=True)
 class Scores:
-    """Accuracy and mean loss of each of several models on one set of samples."""
+    """Metric and mean loss of each of several models."""
 
-    accuracy: list[float]
+    metric: list[float]
     loss: list[float]
 
 
@@ -92,7 +92,7 @@ def row_of(
     lr: float,
     test: Scores | None,
     test_samples: int,
-    validation_accuracy: list[float] | None,
+    validation: list[float] | None,
     train_loss: float | None,
     consensus_distance: float,
     tracking_error: float | None,
@@ -100,24 +100,26 @@ def row_of(
     bytes_sent: float,
     samples_per_second: float | None,
     seconds: float,
+    metric: str = "accuracy",
 ) -> Row:
     """The row of an evaluation after `round` rounds, the same for simulated and for real nodes.
 
     `test` scores every node's model and, last, the averaged one, on `test_samples` samples; without a test set its
     figures are None.
-    `validation_accuracy` is that of every node's model; where it was not measured, there is no such figure.
+    `validation` is every node's metric on the validation set; where it was not measured, there is no such figure. The
+    figures are named after the metric: "accuracy", "accuracy_min", "accuracy_max", "node_accuracy", ...
     """
-    accuracy, loss = (test.accuracy, test.loss) if test else (None, None)
+    measured, loss = (test.metric, test.loss) if test else (None, None)
     row: Row = {
         "round": round,
         "epoch": round / rounds_per_epoch,
         "lr": lr,
         "test_samples": test_samples,
-        **_spread("accuracy", accuracy and accuracy[:-1]),
+        **_spread(metric, measured and measured[:-1]),
         **_spread("loss", loss and loss[:-1]),
-        "node_accuracy": accuracy and accuracy[:-1],
+        f"node_{metric}": measured and measured[:-1],
         "node_loss": loss and loss[:-1],
-        "averaged_accuracy": accuracy and accuracy[-1],
+        f"averaged_{metric}": measured and measured[-1],
         "averaged_loss": loss and loss[-1],
         "train_loss": train_loss,
         "consensus_distance": consensus_distance,
@@ -127,8 +129,8 @@ def row_of(
         "samples_per_second": samples_per_second,
         "seconds": seconds,
     }
-    if validation_accuracy is not None:
-        row["validation_accuracy"] = _mean(validation_accuracy)
+    if validation is not None:
+        row[f"validation_{metric}"] = _mean(validation)
     return row
 
 
@@ -187,7 +189,8 @@ class Meter:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         self._loss.copy_(saved["loss"])
-        self._rounds, self._samples, self.seconds = saved["rounds"], saved["samples"], saved["seconds"]
+        self._rounds, self._samples = int(saved["rounds"]), int(saved["samples"])
+        self.seconds = float(saved["seconds"])
 
 
 _WITHOUT_FLOAT64 = {"mps"}

@@ -19,6 +19,7 @@ from gossamer._common.checks import whole_number
 from gossamer.data import NodeData
 from gossamer.engine.hardware import generator_state, set_generator_state
 from gossamer.errors import GossamerError, InputError
+from gossamer.tasks import LOSSES, Task
 
 ModelFactory = Callable[..., nn.Module]
 MOST_SEEDS = 2**62
@@ -27,7 +28,7 @@ MOST_SEEDS = 2**62
 def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
     """The model that all nodes start from.
 
-    A factory is called with (shape, classes) if it needs two arguments, else with none, and its random numbers come
+    A factory is called with (shape, outputs) if it needs two arguments, else with none, and its random numbers come
     from `seed` without disturbing torch's global generator. The module that is given, or that the factory returns, is
     copied: it may be in use elsewhere.
     """
@@ -43,6 +44,13 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
     return copy.deepcopy(made)
 
 
+def fitted(data: NodeData, model: nn.Module, batch_size: int) -> NodeData:
+    """The data in the model's type; what a user should know of their sizes goes to the log."""
+    data.warn_of_small_nodes(batch_size)
+    dtype = next((p.dtype for p in model.parameters() if p.requires_grad and p.is_floating_point()), None)
+    return data if dtype is None else data.fitted_to(dtype)
+
+
 def _call(factory: ModelFactory, data: NodeData, seed: int) -> nn.Module:
     if not callable(factory):
         raise InputError(f"The model must be an nn.Module or a function that makes one, not {factory!r}.")
@@ -53,7 +61,7 @@ def _call(factory: ModelFactory, data: NodeData, seed: int) -> nn.Module:
     ]
     if len(needed) not in (0, 2):
         raise InputError(
-            f"The model must be a function without arguments or one of (shape, classes), but it needs "
+            f"The model must be a function without arguments or one of (shape, outputs), but it needs "
             f"{', '.join(p.name for p in needed)}; wrap it: lambda: MyModel(...)."
         )
     threads = torch.get_num_threads()
@@ -61,7 +69,7 @@ def _call(factory: ModelFactory, data: NodeData, seed: int) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            made = factory(data.dataset.sample_shape, data.dataset.num_classes) if needed else factory()
+            made = factory(data.dataset.sample_shape, data.dataset.num_outputs) if needed else factory()
     finally:
         torch.set_num_threads(threads)
     if not isinstance(made, nn.Module):
@@ -93,6 +101,13 @@ def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
     ...
     gossamer.errors.InputError: The model cannot take a batch [2, 3] of torch.float32: mat1 and mat2 shapes ...
     """
+    drew, output = trial(module, batch)
+    _refuse_output(output, len(batch), classes)
+    return drew
+
+
+def trial(module: nn.Module, batch: Tensor) -> tuple[bool, Tensor]:
+    """Run the model once in training mode, leaving no trace: whether it drew random numbers, and its output."""
     kept = generator_state(batch.device)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
@@ -107,16 +122,27 @@ def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
         set_generator_state(batch.device, kept)
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
-    _refuse_output(output, len(batch), classes)
-    return drew
-
-
-def _refuse_output(output: object, samples: int, classes: int) -> None:
     if not isinstance(output, Tensor):
         raise InputError(
             f"The model must give a tensor with a number for each class, but it gives a {type(output).__name__}; "
             f"wrap it in a module that returns only the tensor."
         )
+    return drew, output
+
+
+def check_task(module: nn.Module, data: NodeData, task: Task, device: torch.device) -> tuple[bool, int]:
+    """Refuse a model whose output does not fit targets, loss and metric.
+
+    Returns whether its forward pass draws random numbers, and how many sums the metric has.
+    """
+    dataset, index = data.dataset, torch.zeros(2, dtype=torch.int64)
+    drew, output = trial(module, data.pipeline.batch(dataset.train_inputs, index).to(device))
+    if task.loss is LOSSES["cross-entropy"] and dataset.has_classes:
+        _refuse_output(output, 2, dataset.num_classes)
+    return drew, task.check(output, dataset.train_targets[index].to(device), dataset.train_targets)
+
+
+def _refuse_output(output: Tensor, samples: int, classes: int) -> None:
     if output.dim() != 2 or len(output) != samples or output.shape[1] < classes:
         raise InputError(
             f"The model gives an output {list(output.shape)} for {samples} samples, but there are {classes} classes; "
@@ -130,7 +156,7 @@ def refuse_single_samples(module: nn.Module, sample: Tensor, size: int, batch_si
     `sample` is a batch of one; `size` and `batch_size` are those that lead to it.
     """
     try:
-        draws_in_forward(module, sample, classes=1)
+        trial(module, sample)
     except GossamerError as error:
         raise InputError(
             f"The model cannot take a batch of one sample ({_first_line(error.__cause__ or error)}), but a node with "

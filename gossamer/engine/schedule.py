@@ -211,7 +211,9 @@ class Schedule:
     rounds: int
     rounds_between_evaluations: int
     test_samples: int
-    """How many test samples an evaluation before the last uses: `NodeData.test_part`. The last one uses all."""
+    """How many test samples an evaluation before the last uses: `NodeData.test_part`. The last one uses all.
+
+    With `evaluate="own"` all do."""
     step_size: Callable[[int], float]
 
     def is_evaluated(self, round: int) -> bool:
@@ -228,6 +230,7 @@ def schedule_of(
     rounds: int | None = None,
     evaluate_every: float | None = None,
     evaluations: int | None = None,
+    evaluate: str | None = None,
 ) -> Schedule:
     """The schedule of a run of `epochs` or `rounds`.
 
@@ -253,31 +256,36 @@ def schedule_of(
         raise InputError(f"A run needs at least one round, but it has {total}.")
     if evaluate_every is not None and evaluations is not None:
         raise InputError("Say how often the run is evaluated: give either evaluate_every or evaluations.")
-    samples = len(data.test[1])
+    own = data.evaluation(evaluate) == "own"
+    samples = len(data.all_own_tests[1]) if own else len(data.test[1])
     if evaluate_every is not None:
         between = rounds_in(evaluate_every, per_epoch, "evaluate_every")
     elif evaluations is not None:
         between = max(1, round(total / whole_number(evaluations, "the number of evaluations", least=1)))
     else:
-        between, samples = _limited(data, batch_size, total)
+        between, part = _limited(data, batch_size, total, own)
+        samples = samples if own else part
     return Schedule(per_epoch, total, between, samples, step_size_of(lr, per_epoch, total))
 
 
-def _limited(data: NodeData, batch_size: int, rounds: int) -> tuple[int, int]:
+def _limited(data: NodeData, batch_size: int, rounds: int, own: bool = False) -> tuple[int, int]:
     """The rounds between evaluations, and the test samples of each before the last.
 
     All evaluations together are at most a fifth of the run's forward passes, training on a sample counting as three:
     first the evaluations before the last use fewer samples, down to `SMALLEST_PART`, then there are fewer of them. The
     start is always evaluated, and the last evaluation always uses the whole test and validation sets, even in a run so
-    short that these two are more than a fifth.
+    short that these two are more than a fifth. Nodes that are tested on their `own` data use all of it every time.
     """
     models, tests, validations = data.nodes + 1, len(data.test[1]), len(data.partition.validation)
+    if own:
+        # Every sample is seen by its node's model and by the averaged one.
+        tests = -(-2 * len(data.all_own_tests[1]) // models)
     # Batches may be smaller than `batch_size`: the last one of an epoch, and those of a node that holds less.
     per_round = min(sum(data.sizes) // data.rounds_per_epoch(batch_size), sum(min(batch_size, n) for n in data.sizes))
     # A fifth of everything is a quarter of the rest.
     left = FORWARD_PASSES * per_round * rounds // 4 // models - tests - validations
     between = -(-rounds // EVALUATIONS)
-    samples = min(tests, max(SMALLEST_PART, left // -(-rounds // between)))
+    samples = tests if own else min(tests, max(SMALLEST_PART, left // -(-rounds // between)))
     affordable = max(1, left // samples) if samples else EVALUATIONS
     return max(between, -(-rounds // affordable)), samples
 

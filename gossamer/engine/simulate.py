@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from gossamer import methods, topology
-from gossamer._common.checks import is_finite_number
+from gossamer._common.checks import check_switch, is_finite_number
 from gossamer._common.formatting import Advance, progress_bar
 from gossamer._common.metrics import Row
 from gossamer._common.signals import deferred_interrupts
@@ -17,11 +17,12 @@ from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
 from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
-from gossamer.engine.node_models import ModelFactory, Models, make_model
+from gossamer.engine.node_models import ModelFactory, Models, fitted, make_model
 from gossamer.engine.schedule import Lr, Schedule, plain_step_size, rounds_in, schedule_of
-from gossamer.engine.simulation import DivergenceError, Settings, Simulation
-from gossamer.errors import InputError
+from gossamer.engine.simulation import Settings, Simulation
+from gossamer.errors import DivergenceError, InputError
 from gossamer.methods.contract import MethodChoice
+from gossamer.tasks import Function, Loss, Metric, task_of
 from gossamer.topology import Topology
 
 
@@ -44,13 +45,25 @@ class Run:
     simulation: Simulation
 
     def __repr__(self) -> str:
-        return f"Run(accuracy={self.accuracy:.4f}, nodes={len(self.models)}, history={self.history})"
+        return f"Run({self.metric.name}={self.score:.4f}, nodes={len(self.models)}, history={self.history})"
+
+    @property
+    def metric(self) -> Metric:
+        """What was measured: its name, and whether higher is better."""
+        return self.simulation.settings.task.metric
+
+    @property
+    def score(self) -> float:
+        """The metric at the end: the mean over the nodes, each with its own model; nan without test samples."""
+        score = self.history.last[self.metric.name]
+        return math.nan if score is None else float(score)
 
     @property
     def accuracy(self) -> float:
-        """The mean over the nodes of each node's own model on the common test set, at the end; nan without one."""
-        accuracy = self.history.last["accuracy"]
-        return math.nan if accuracy is None else float(accuracy)
+        """The `score` of a run whose metric is the accuracy."""
+        if self.metric.name != "accuracy":
+            raise InputError(f"This run measured {self.metric.name}, not accuracy; take run.score.")
+        return self.score
 
     def averaged_model(self) -> nn.Module:
         """The model whose parameters and floating-point buffers are the mean over the nodes."""
@@ -64,13 +77,18 @@ def simulate(
     graph: Topology | str,
     *,
     lr: Lr,
+    loss: str | Loss | Function | None = None,
+    metric: str | Metric | Function | None = None,
+    evaluate: str | None = None,
     batch_size: int = 100,
     epochs: float | None = None,
     rounds: int | None = None,
     seed: int = 0,
     weight_decay: float = 0.0,
+    decoupled: bool = False,
     clip: float | None = None,
     node_weight: str = "equal",
+    nonfinite: str = "stop",
     device: str = "cpu",
     workers: int | None = None,
     evaluate_every: float | None = None,
@@ -83,10 +101,11 @@ def simulate(
     """Train one model across the nodes of `data` with `method` on `graph`, all on this machine.
 
     model
-        A class such as `gossamer.models.LeNet` that is called with (shape, classes), any function without arguments
+        A class such as `gossamer.models.LeNet` that is called with (shape, outputs), any function without arguments
         that makes an `nn.Module`, or a module. All nodes start from the same copy.
     data
-        A dataset split among nodes: `dataset.split(recipe)`.
+        A dataset split among nodes: `dataset.split(recipe)`. Floating-point numbers of another type than the model's
+        are converted.
     method, graph
         Objects or names: `gossamer.MomentumTracking(beta=0.9)` or "momentum-tracking", `gossamer.topology.ring(8)` or
         "ring". A method's class means the method with its defaults.
@@ -94,11 +113,27 @@ def simulate(
         The step size: a number, a function of the round, or a schedule (`gossamer.engine.StepDecay`, `Cosine`,
         `WarmUp`).
     epochs, rounds
-        How long: one of the two. An epoch is one pass over a node's own data.
-    weight_decay, clip
-        L2 regularization added to the gradient; the largest norm of a node's gradient before that.
+        How long: one of the two. An epoch is one pass over a node's own data. Rounds are synchronous, so where nodes
+        hold different numbers of samples n_i, an epoch is ceil(mean(n_i) / batch_size) rounds for all of them: a
+        node with fewer samples than the mean sees its own more than once in an epoch, one with more only a part.
+    loss, metric
+        What is minimized and what is reported: names, or functions of (outputs, targets). Losses: "cross-entropy" (the
+        default), "token-cross-entropy", "mse", "bce". Metrics: "accuracy", "perplexity", "mae", "f1", "loss"; by
+        default the one that is usual for the loss. A loss function gives the mean over a batch; a metric function is
+        called with all outputs and targets of a test set, and `gossamer.Metric` says whether less of it is better.
+        Rows of figures are named after the metric: "mae", "mae_min", "mae_max", "node_mae", "averaged_mae".
+    evaluate
+        "common": every node's model on the common test set. "own": each on its own node's test part
+        (`dataset.split(..., own_test=0.2)`, `gossamer.data.sites`), the averaged model on all parts. By default the
+        common test set if there is one.
+    weight_decay, decoupled, clip
+        L2 regularization added to the gradient or, if decoupled, X <- (1 - lr * weight_decay) X before the step as in
+        AdamW; the largest norm of a node's gradient before that.
     node_weight
         "equal": every node's loss counts the same. "size": in proportion to its number of samples.
+    nonfinite
+        What a NaN or Inf in a node's loss or gradient does: "stop" the run with a `DivergenceError`, or "skip", which
+        counts that round of the node as gradient 0 (`run.simulation.skipped`).
     workers
         Threads that share the nodes; one per core by default. The result does not depend on their number.
     evaluate_every, evaluations
@@ -128,6 +163,10 @@ def simulate(
         )
     method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
+    check_switch("A run", "decoupled", decoupled)
+    if nonfinite not in ("stop", "skip"):
+        raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
+    task, evaluate = task_of(loss, metric), data.evaluation(evaluate)
     lr = plain_step_size(lr)
     with Workers(workers) as pool, progress_bar(method.facts.title, progress) as advance:
         schedule = schedule_of(
@@ -138,17 +177,23 @@ def simulate(
             rounds=rounds,
             evaluate_every=evaluate_every,
             evaluations=evaluations,
+            evaluate=evaluate,
         )
         settings = Settings(
             step_size=schedule.step_size,
             batch_size=batch_size,
             seed=seed,
             weight_decay=weight_decay,
+            decoupled=decoupled,
             clip=clip,
             node_weight=node_weight,
+            nonfinite=nonfinite,
             device=device_of(device),
+            task=task,
+            evaluate=evaluate,
         )
         own = make_model(model, data, seed)
+        data = fitted(data, own, batch_size)
         simulation = Simulation(own, data, method, graph, settings, pool, lambda text: advance(0.0, text))
         store = None
         if checkpoint is not None:
@@ -205,7 +250,7 @@ def _train(
                 evaluate()
             if store and (store.is_due(r) or r == total or interrupt.requested):
                 store.save(simulation, history)
-            advance(r / total, _progress(history.last))
+            advance(r / total, _progress(history.last, simulation.settings.task.metric.name))
             if interrupt.requested:
                 raise KeyboardInterrupt
     return history
@@ -223,13 +268,15 @@ def _kept_in_errors(history: History) -> Iterator[None]:
 
 def _is_final(row: Row, simulation: Simulation) -> bool:
     """Whether a row is of the present round and holds all that is measured at the end of a run."""
-    tests, has_validation_set = len(simulation.data.test[1]), len(simulation.data.validation[1]) > 0
+    settings, data, has_validation_set = simulation.settings, simulation.data, len(simulation.data.validation[1]) > 0
+    tests = len((data.all_own_tests if settings.evaluate == "own" else data.test)[1])
+    validated = f"validation_{settings.task.metric.name}" in row
     # Checkpoints of older versions do not say how many test samples there were: all.
-    complete = row.get("test_samples", tests) == tests and ("validation_accuracy" in row or not has_validation_set)
+    complete = row.get("test_samples", tests) == tests and (validated or not has_validation_set)
     return bool(row["round"] == simulation.round and complete)
 
 
-def _progress(row: Row) -> str:
-    if row["accuracy"] is None:
+def _progress(row: Row, metric: str) -> str:
+    if row[metric] is None:
         return "" if row["train_loss"] is None else f"training loss {row['train_loss']:.3f}"
-    return f"accuracy {row['accuracy']:.3f}  loss {row['loss']:.3f}"
+    return f"{metric} {row[metric]:.3f}" + ("" if metric == "loss" else f"  loss {row['loss']:.3f}")

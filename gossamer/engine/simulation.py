@@ -14,34 +14,20 @@ from torch import Tensor, nn
 from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients import gradients_of
+from gossamer.engine.gradients.autograd import evaluate
 from gossamer.engine.hardware import NodeGenerators, Workers
-from gossamer.engine.history import History, Meter, Scores, bytes_per_node, consensus_distance, row_of
-from gossamer.engine.node_models import NodeModels, draws_in_forward, refuse_single_samples
-from gossamer.errors import GossamerError, InputError
+from gossamer.engine.history import Meter, Scores, bytes_per_node, consensus_distance, row_of
+from gossamer.engine.node_models import NodeModels, check_task, refuse_single_samples
+from gossamer.errors import DivergenceError, InputError
 from gossamer.methods import Method
 from gossamer.network import SimulatedNetwork
+from gossamer.tasks import Task, task_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
 
 # Measured on Momentum Tracking: with fewer numbers in all models a method's step is not faster on several threads.
 LARGE = 2**20
-
-
-class DivergenceError(GossamerError, ArithmeticError):
-    """What a node computes is no longer a finite number. `history` holds what was measured before.
-
-    >>> str(DivergenceError(node=3, round=12, value=float("nan"), lr=0.5))
-    'The run diverged: the loss of node 3 is nan in round 12; try a step size below 0.5, or clip the gradients.'
-    """
-
-    def __init__(self, node: int, round: int, value: float, lr: float, what: str = "loss") -> None:
-        self.node, self.round = node, round
-        self.history = History()
-        super().__init__(
-            f"The run diverged: the {what} of node {node} is {value} in round {round}; try a step size below {lr:g}, "
-            f"or clip the gradients."
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +38,19 @@ class Settings:
     batch_size: int
     seed: int = 0
     weight_decay: float = 0.0
+    decoupled: bool = False
     clip: float | None = None
     node_weight: str = "equal"
+    nonfinite: str = "stop"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    task: Task = field(default_factory=task_of)
+    evaluate: str = "common"
+    """What the models are tested on: the "common" test set, or every node's "own" part."""
+
+    @property
+    def added_decay(self) -> float:
+        """The weight decay that is added to the gradient."""
+        return 0.0 if self.decoupled else self.weight_decay
 
 
 class Simulation:
@@ -86,6 +82,8 @@ class Simulation:
         self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
         self.state = method.initial(self.models.x, self.network)
         self.round = 0
+        self.skipped = [0] * data.nodes
+        """How many rounds of every node have counted as gradient 0 since the start or the last checkpoint."""
         self._workers = workers
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_sums = torch.zeros(data.nodes, dtype=torch.float64)
@@ -94,7 +92,7 @@ class Simulation:
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
         weights = data.loss_weights(settings.node_weight)
-        self.gradients = gradients_of(self.models, data, settings.batch_size, weights, self._generators, notify)
+        self.gradients = gradients_of(self.models, data, weights, self._generators, notify, settings.task)
 
     def advance(self) -> None:
         """One round."""
@@ -104,6 +102,8 @@ class Simulation:
         lr = self.settings.step_size(self.round)
         self._refuse_divergence(lr)
         with torch.no_grad(), self._workers.torch_threads() if x.numel() > LARGE else nullcontext():
+            if self.settings.decoupled:
+                self.state.shrink(x, 1 - lr * self.settings.weight_decay)
             self.method.step(self.state, x, grad, lr, self.network, self.round)
         self.round += 1
         self._norms_are_known = True
@@ -112,21 +112,25 @@ class Simulation:
     def measure(self, samples: tuple[Tensor, Tensor] | None = None, validate: bool = False) -> Row:
         """Evaluate every node's model and the averaged one on test samples, by default the whole common test set.
 
-        `validate` adds the validation set, on which step sizes are chosen.
+        With `evaluate="own"` every node's model is tested on its node's own samples, and the averaged one on all of
+        these. `validate` adds the validation set, on which step sizes are chosen.
         """
         dim, width = self.models.layout.dim, self.models.x.element_size()
         lr = self.settings.step_size(max(0, self.round - 1))
-        samples = samples or self.data.test
-        test = self.gradients.scores(samples, self._workers)
+        own = self.settings.evaluate == "own"
+        samples = self.data.all_own_tests if own else samples or self.data.test
+        sets = [*self.data.own_tests, samples] if own else [samples] * (self.data.nodes + 1)
+        test = self._scores(sets)
         self._refuse_diverged_models(test, lr)
-        validation = self.gradients.scores(self.data.validation, self._workers) if validate else None
+        validation = self._scores([self.data.validation] * (self.data.nodes + 1)) if validate else None
         row = row_of(
+            metric=self.settings.task.metric.name,
             round=self.round,
             rounds_per_epoch=self.batches.rounds_per_epoch,
             lr=lr,
             test=test,
             test_samples=len(samples[1]),
-            validation_accuracy=validation.accuracy[:-1] if validation else None,
+            validation=validation.metric[:-1] if validation else None,
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),
             tracking_error=self._tracking_error(),
@@ -137,6 +141,16 @@ class Simulation:
         )
         self._meter.forget_losses()
         return row
+
+    def _scores(self, sets: list[tuple[Tensor, Tensor]]) -> Scores | None:
+        """Score every node's model and, last, the averaged one, each on its samples; None without any."""
+        if len(sets[-1][1]) == 0:
+            return None
+        if self.settings.task.is_classification and sets[0] is sets[-1]:
+            return self.gradients.scores(sets[0], self._workers)
+        models = [*self.models.modules, self.models.averaged()]
+        pipeline, device = self.data.pipeline, self.settings.device
+        return evaluate(models, sets, pipeline, self._workers, device, self.settings.task)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the rounds to come."""
@@ -164,23 +178,20 @@ class Simulation:
 
     def _compute_gradients(self) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
-        groups, batches, draw = self.gradients.groups, self.batches, self.data.pipeline.draw
-        samples = [0] * len(groups)
-
-        def one(k: int) -> None:
-            nodes = groups[k]
-            indices = [batches.next(node) for node in nodes]
-            draws = [draw(len(i), batches.generators[node]) for i, node in zip(indices, nodes, strict=True)]
-            found = self.gradients.compute(nodes, indices, draws, self.settings.clip, self.settings.weight_decay)
-            own = slice(nodes.start, nodes.stop)
-            self._losses[own], self._gradient_sums[own], self._gradient_norms[own] = found
-            samples[k] = sum(map(len, indices))
-
-        self._workers.run(one, len(groups))
-        return sum(samples)
+        batches, draw = self.batches, self.data.pipeline.draw
+        indices = [batches.next(node) for node in range(self.data.nodes)]
+        sizes = [index.numel() for index in indices]  # len() of a tensor takes microseconds
+        draws = [draw(size, generator) for size, generator in zip(sizes, batches.generators, strict=True)]
+        self._losses, self._gradient_sums, self._gradient_norms = self.gradients.compute(
+            indices, draws, self.settings.clip, self.settings.added_decay, self._workers
+        )
+        return sum(sizes)
 
     def _refuse_divergence(self, lr: float) -> None:
-        """Stop before a loss or a gradient that is not finite reaches the other nodes."""
+        """Stop, or count the gradient as 0, before a loss or a gradient that is not finite reaches the other nodes."""
+        if self.settings.nonfinite == "skip":
+            self._skip()
+            return
         for node in _not_finite(self._losses, self._gradient_sums):
             loss = float(self._losses[node])
             if not math.isfinite(loss):
@@ -189,8 +200,17 @@ class Simulation:
             if not self.models.grad[node].isfinite().all():
                 raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
 
+    def _skip(self) -> None:
+        for node in _not_finite(self._losses, self._gradient_sums):
+            if math.isfinite(self._losses[node]) and self.models.grad[node].isfinite().all():
+                continue
+            self.skipped[node] += 1
+            self._losses[node] = self._gradient_norms[node] = 0.0
+            torch.mul(self.models.x[node].detach(), self.settings.added_decay, out=self.models.grad[node])
+            log.warning("Round %d of node %d counts as gradient 0: it was not finite.", self.round, node)
+
     def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
-        """Stop if the last step has left models, or test losses, that are not finite."""
+        """Stop if the last step has left models, test losses or metrics that are not finite."""
         sums = self.models.x.sum(1).cpu()
         losses = torch.tensor(test.loss[:-1]) if test else torch.zeros(len(sums))
         for node in _not_finite(losses, sums):
@@ -198,6 +218,8 @@ class Simulation:
                 raise DivergenceError(node, max(0, self.round - 1), float(sums[node]), lr, "model")
             if not math.isfinite(losses[node]):
                 raise DivergenceError(node, max(0, self.round - 1), float(losses[node]), lr, "test loss")
+        if test:
+            refuse_metric(test.metric, self.settings.task.metric.name, max(0, self.round - 1), lr)
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
@@ -211,7 +233,8 @@ class Simulation:
         if single is not None:
             size = self.batches.sizes[single]
             refuse_single_samples(model, self._first_samples(1), size, self.settings.batch_size)
-        if not draws_in_forward(model, self._first_samples(2), self.data.dataset.num_classes):
+        draws, _ = check_task(model, self.data, self.settings.task, self.settings.device)
+        if not draws:
             return None
         if self._workers.number > 1:
             log.warning(
@@ -226,7 +249,21 @@ class Simulation:
         return self.data.pipeline.batch(self.data.dataset.train_inputs, index).to(self.settings.device)
 
 
+def refuse_metric(values: list[float], name: str, round: int, lr: float) -> None:
+    """Stop if a metric is not a finite number though models and losses are; the last value is the averaged model's."""
+    for node, value in enumerate(values[:-1]):
+        if math.isinf(value):
+            raise DivergenceError(node, round, value, lr, name)
+        if math.isnan(value):
+            raise InputError(
+                f"The metric '{name}' of node {node} is not a number (nan) in round {round}, though its loss is "
+                f"finite; let the metric give a number for every test set, or name another one."
+            )
+
+
 def _not_finite(*numbers: Tensor) -> list[int]:
     """The nodes for which one of the tensors [N] is not finite."""
+    if all(math.isfinite(n.sum()) for n in numbers):
+        return []
     fine = torch.stack([n.isfinite() for n in numbers]).all(0)
     return [] if fine.all() else (~fine).nonzero().flatten().tolist()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from gossamer._common.checks import MOST_NODES
+from gossamer._common.metrics import USUAL_METRIC, MetricFacts
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 
@@ -54,13 +56,21 @@ class Experiment:
     batch_size: int = 100
     """Samples per node and round."""
     weight_decay: float = 0.001
-    """L2 added to the gradient."""
+    """L2 added to the gradient, or decoupled from it."""
+    decoupled: bool = False
+    """Weight decay as in AdamW: X <- (1 - lr * weight_decay) X before every step."""
     clip: float = 0.0
     """The largest norm of a node's gradient, if above 0."""
     augment: str = "usual"
     """usual (the dataset's customary crop and flip), erasing (that and random erasing) or none."""
     node_weight: str = "equal"
     """equal, or size: a node's loss counts in proportion to its samples."""
+    loss: str = "cross-entropy"
+    """What is minimized: cross-entropy, token-cross-entropy, mse or bce."""
+    metric: str = ""
+    """What is reported: accuracy, perplexity, mae, f1 or loss; by default the one that is usual for the loss."""
+    evaluate: str = "common"
+    """common: every node's model on the common test set; own: each on a fifth of its node's samples, kept for that."""
     evaluations: int = 0
     """How often the whole test set is evaluated after the start; 0: up to ten times, limited to a fifth of the work."""
     seed: int = 0
@@ -87,12 +97,14 @@ class Experiment:
     def __post_init__(self) -> None:
         for key in self.keys():
             object.__setattr__(self, key, checked_value(key, getattr(self, key)))
-        for key in ("dataset", "model"):
+        for key in ("dataset", "model", "loss"):
             object.__setattr__(self, key, normalized(getattr(self, key)))
         for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 0), ("seed", 0)):
             if getattr(self, key) < least:
                 raise InputError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
-        for key, most in (("nodes", MOST_NODES), ("rounds", 2**62), ("batch_size", 2**62), ("seed", 2**62 - 1)):
+        huge = 2**62
+        for key, most in (("nodes", MOST_NODES), ("rounds", huge), ("batch_size", huge), ("evaluations", huge),
+                          ("seed", huge - 1)):  # fmt: skip
             if getattr(self, key) > most:
                 raise InputError(f"{key} must be at most {most:,}, but it is {getattr(self, key):,}.")
         for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
@@ -100,13 +112,13 @@ class Experiment:
                 raise InputError(f"{key} must be a finite number of at least 0, but it is {getattr(self, key)}.")
         if not self.rounds and not self.epochs:
             raise InputError("The experiment has no length; give epochs or rounds above 0.")
-        for key, choices in (("augment", AUGMENTATIONS), ("node_weight", ("equal", "size"))):
+        for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 raise unknown(key, getattr(self, key), choices)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as plain words and numbers."""
-        return dataclasses.asdict(self)
+        return {key: getattr(self, key) for key in self.keys()}
 
     def progress(self, row: dict[str, Any]) -> float:
         """The fraction of the run that is made at a row of its figures."""
@@ -114,18 +126,22 @@ class Experiment:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All fields, with the default model where none is named."""
-        return {**self.to_dict(), "model": self.model_name}
+        """All fields, with the default model and metric where none is named."""
+        return {**self.to_dict(), "model": self.model_name, "metric": self.metric_name}
 
     def check(self) -> None:
         """Refuse what cannot run, before any data is read: unknown names, a graph that the method cannot use."""
-        from gossamer import methods, models, topology
+        from gossamer import methods, models, tasks, topology
         from gossamer.data import partition
         from gossamer.data.catalog import CATALOG
+        from gossamer.data.loading import OWN
         from gossamer.engine import schedule
 
-        if self.dataset not in CATALOG:
-            raise unknown("dataset", self.dataset, CATALOG)
+        if self.dataset not in {**CATALOG, **OWN}:
+            raise unknown("dataset", self.dataset, {**CATALOG, **OWN})
+        if self.dataset not in CATALOG and not self.model:
+            raise InputError(f'The dataset {self.dataset} is your own, so name a model for it, as in model = "lenet".')
+        tasks.task_of(self.loss, self.metric or None)
         models.get(self.model_name)
         partition.get(self.partition, self.nodes, self.seed)
         schedule.get(self.schedule, self.lr, self.warm_up)
@@ -142,8 +158,23 @@ class Experiment:
         return self.model or usual_model(self.dataset)
 
     @property
+    def metric_name(self) -> str:
+        """The metric, the usual one of the loss where none is named."""
+        return self.metric or USUAL_METRIC.get(self.loss, "loss")
+
+    @property
+    def metric_facts(self) -> MetricFacts:
+        """The metric's name, and whether higher is better."""
+        from gossamer import tasks
+
+        return tasks.task_of(self.loss, self.metric or None).metric.facts
+
+    @property
     def file_versions(self) -> dict[str, str]:
-        """Sixteen hex digits under "method" and "topology" where these come from a user's file; they change with it."""
+        """Sixteen hex digits under "method", "topology", "dataset", ... where these come from a user's file.
+
+        They change with it.
+        """
         from gossamer import methods, topology
         from gossamer._common import specs
         from gossamer.experiments.user_files import VERSIONS
@@ -152,11 +183,27 @@ class Experiment:
         method = VERSIONS.get(methods.find(specs.split(self.method)[0]).__module__)
         if method is not None:
             found["method"] = method
+        if VERSIONS:
+            found |= {key: VERSIONS[module] for key, module in self._own_modules() if module in VERSIONS}
         if specs.split(self.topology)[0] in ("file", "matrix"):
             # The graph of the file, without the experiment's weights: the last bits of fastest weights vary.
             with suppress(GossamerError):  # the file is not here
                 found["topology"] = topology.get(self.topology, self.nodes).fingerprint[:16]
         return found
+
+    def _own_modules(self) -> list[tuple[str, str]]:
+        """The module that registered the dataset, the model, the loss and the metric, where a user's file did."""
+        from gossamer import tasks
+        from gossamer.data import loading
+        from gossamer.models import image_classifiers
+
+        made = {
+            "dataset": loading.OWN.get(self.dataset),
+            "model": image_classifiers.OWN.get(self.model_name),
+            "loss": tasks.LOSSES[self.loss].function if self.loss in tasks.LOSSES else None,
+            "metric": tasks.METRICS[self.metric_name].function if self.metric_name in tasks.METRICS else None,
+        }
+        return [(key, getattr(function, "__module__", "")) for key, function in made.items()]
 
     @cached_property
     def id(self) -> str:
@@ -174,7 +221,9 @@ class Experiment:
         method = repr(methods.get(self.method))
         if " at 0x" in method:  # it holds an object whose only description is its address
             method = self.method
-        values = {**values, "method": method}
+        # Experiments that do not use what later versions added keep the ids of their stored runs.
+        values = {key: value for key, value in values.items() if _ADDED.get(key) != value}
+        values["method"] = method
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     @cached_property
@@ -191,9 +240,11 @@ class Experiment:
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
 
-MOST_NODES = 1_000_000
+_ADDED = {"loss": "cross-entropy", "metric": "accuracy", "evaluate": "common", "decoupled": False}
 
 AUGMENTATIONS = ("usual", "erasing", "none")
+
+_CHOICES = {"augment": AUGMENTATIONS, "node_weight": ("equal", "size"), "evaluate": ("common", "own")}
 
 
 def usual_model(dataset: str) -> str:
@@ -213,8 +264,8 @@ def checked_value(key: str, value: Any) -> Any:
         raise InputError(f"{key} holds a null character, {value!r}; remove it.")
     if wanted is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, wanted) and not isinstance(value, bool):
+    if isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool):
         return value
-    kind = {int: "a whole number", float: "a number", str: "a word in quotes"}[wanted]
+    kind = {int: "a whole number", float: "a number", str: "a word in quotes", bool: "true or false"}[wanted]
     example = json.dumps(next(f.default for f in dataclasses.fields(Experiment) if f.name == key))
     raise InputError(f"{key} must be {kind}, not {value!r}; write it as in {key} = {example}.")

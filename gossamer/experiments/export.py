@@ -1,18 +1,16 @@
 """Runs as a table for other programs: CSV, or Parquet (pip install 'gossamer[data]')."""
 
-import csv
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer._common.files import replacing
+from gossamer._common.formatting import write_csv
 from gossamer._common.metrics import Row
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun, find_runs
 
-_FIGURES = (
-    "accuracy", "validation_accuracy", "averaged_accuracy", "loss", "test_samples", "consensus_distance", "bytes_sent",
-)  # fmt: skip
+_FIGURES = ("loss", "test_samples", "consensus_distance", "bytes_sent")
 
 
 def run_rows(places: Sequence[Path | str]) -> list[Row]:
@@ -37,9 +35,7 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if path.suffix == ".csv":
         with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, columns)
-            table.writeheader()
-            table.writerows(rows)
+            write_csv(file, [columns, *([row.get(column, "") for column in columns] for row in rows)])
     elif path.suffix == ".parquet":
         check_format(path)
         import pyarrow
@@ -61,7 +57,8 @@ def check_format(path: Path) -> None:
 
 
 def _run_row(run: StoredRun) -> Row:
-    last = run.rows[-1] if run.rows else {}
+    last, metric = run.rows[-1] if run.rows else {}, run.metric
+    names = dict.fromkeys([metric.name, f"validation_{metric.name}", f"averaged_{metric.name}", *_FIGURES])
     outcome = run.outcome or {}
     return {
         "path": str(run.directory),
@@ -71,7 +68,9 @@ def _run_row(run: StoredRun) -> Row:
         "status": run.status,
         "reason": outcome.get("reason", ""),
         **run.experiment.to_dict(),
-        **{f"final_{name}": last.get(name) for name in _FIGURES},
+        "metric": metric.name,
+        "higher_is_better": metric.higher_is_better,
+        **{f"final_{name}": last.get(name) for name in names},
         "last_round": last.get("round"),
         "seconds": outcome.get("seconds", last.get("seconds")),
     }

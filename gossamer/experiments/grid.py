@@ -15,12 +15,14 @@ Overrides come after the expansion, in their order; equal experiments are kept o
 
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gossamer._common.files import read_text
 from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 from gossamer.experiments.experiment import Experiment, MisfitError, checked_value, usual_model
@@ -29,6 +31,8 @@ Values = dict[str, Any]
 
 _TEXTS = ("name", "title", "description")
 _TABLES = ("override", "slurm")
+
+MOST_POINTS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,13 @@ def read_experiment(path: Path | str, **flags: Any) -> Experiment:
 
 
 def _read(path: Path) -> Values:
+    text = read_text(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}; give a TOML file with the keys of an experiment.") from None
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file in UTF-8; save it as such.") from None
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(_syntax(path, str(error))) from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} has a number of thousands of digits, or brackets nested too deeply.") from None
 
 
 def _syntax(path: Path, message: str) -> str:
@@ -100,8 +101,10 @@ def _grid(values: Values, source: str, flags: Values | None = None) -> Grid:
     for key in _TEXTS:
         if not isinstance(values.get(key, ""), str):
             raise InputError(f'{where}{key} must be text in quotes, not {values[key]!r}; write it as in {key} = "…".')
+        if "\0" in values.get(key, ""):
+            raise InputError(f"{where}{key} holds a null character, {values[key]!r}; remove it.")
     points = points_of(values, source, flags)
-    varying = [k for k in keys if k not in ("lr", "seed") and len({json.dumps(p.get(k)) for p in points}) > 1]
+    varying = [k for k in keys if k not in ("lr", "seed") and len({repr(p.get(k)) for p in points}) > 1]
     found: dict[str, Experiment] = {}
     checked = set()
     for point in points:
@@ -133,15 +136,28 @@ def points_of(values: Values, source: str = "", flags: Values | None = None) -> 
     """
     where, keys = f"{source}: " if source else "", Experiment.keys()
     given = {k: v for k, v in (flags or {}).items() if v is not None}
-    points = _expand(_axes({**{k: v for k, v in values.items() if k in keys}, **given}, source))
+    axes = _axes({**{k: v for k, v in values.items() if k in keys}, **given}, source)
+    _refuse_huge(math.prod(map(len, axes.values())), where)
+    points = _expand(axes)
     for number, override in enumerate(_overrides(values.get("override", []), source), start=1):
         if not given and not any(_matches(p, override.when) for p in points):
             raise InputError(
                 f"{where}override {number} applies to no experiment: none has {_written(override.when)}; "
                 "correct its when, or remove it."
             )
+        grown = math.prod(len(values) for key, values in override.set.items() if key not in given)
+        matching = sum(_matches(p, override.when) for p in points) if grown > 1 else 0
+        _refuse_huge(len(points) + matching * (grown - 1), where)
         points = [new for point in points for new in override.apply(point, given)]
     return points
+
+
+def _refuse_huge(size: int, where: str) -> None:
+    if size > MOST_POINTS:
+        raise InputError(
+            f"{where}this grid has {size:,} points, and at most {MOST_POINTS:,} can be made at once; give some keys "
+            f"fewer values, or write several files."
+        )
 
 
 def _impossible(where: str, combination: Values, error: GossamerError) -> str:

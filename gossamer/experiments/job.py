@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from gossamer._common.formatting import say
 from gossamer._common.metrics import Row
 from gossamer.errors import DiskError, GossamerError, describe
 from gossamer.experiments.experiment import Experiment
@@ -158,7 +159,7 @@ def main() -> int:
         with redirect_stdout(sys.stderr):
             work(plan)
     except GossamerError as error:
-        print(error)
+        say(error)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -11,31 +11,35 @@ import logging
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn import functional
 
 from gossamer import methods, models, optim
+from gossamer._common.formatting import say
 from gossamer._common.metrics import Row
 from gossamer.data import NodeBatches, NodeData
-from gossamer.engine import DivergenceError
-from gossamer.engine.gradients.autograd import evaluate
+from gossamer.engine.gradients.autograd import tallies
 from gossamer.engine.hardware import NodeGenerators, Workers, device_of
 from gossamer.engine.history import Meter, Scores, bytes_per_node, row_of
-from gossamer.engine.node_models import draws_in_forward, make_model
+from gossamer.engine.node_models import check_task, fitted, make_model
 from gossamer.engine.schedule import EVALUATIONS, schedule_of
-from gossamer.errors import InputError
+from gossamer.engine.simulation import refuse_metric
+from gossamer.errors import DivergenceError, InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
 from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
 from gossamer.experiments.training import Execution, begin, describe, finish, length_of, prepare
+from gossamer.network.waiting import LONGEST, TIMEOUT
 from gossamer.optim.checkpointing import Checkpoints
+from gossamer.tasks import Tally, task_of
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
@@ -57,7 +61,7 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
     if where.type == "cuda":
         where = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(where)
-    _join("nccl" if where.type == "cuda" else "gloo")
+    _join("nccl" if where.type == "cuda" else "gloo", execution.timeout)
     try:
         if dist.get_world_size() != experiment.nodes:
             raise InputError(
@@ -69,20 +73,53 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
         _leave()
 
 
-def _join(backend: str) -> None:
+class Voice(logging.Handler):
+    """What a node says on the command line: with its name, and only what no other node has said before.
+
+    torchrun shows the output of all processes in one place.
+    """
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence."""
+        if self._is_first(sentence):
+            node = os.environ.get("GOSSAMER_NODE") or os.environ.get("RANK", "0")
+            say(f"gossamer: node {node}: {sentence}", error=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a line of the log."""
+        self.say(record.getMessage())
+
+    def _is_first(self, sentence: str) -> bool:
+        """Ask the store that torchrun keeps for its processes; where there is none, every node speaks."""
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return True
+        key, mine = f"gossamer/said/{zlib.crc32(sentence.encode())}", f"{os.environ.get('RANK')} {os.getpid()}"
+        try:
+            address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = dist.TCPStore(*address, is_master=False, timeout=timedelta(seconds=2))  # type: ignore[attr-defined]
+            return bool(store.compare_set(key, "", mine) == mine.encode())
+        except (RuntimeError, ValueError, KeyError):
+            return True
+
+
+def _join(backend: str, timeout: float) -> None:
     """init_process_group that also works after torchrun has restarted the processes.
 
     torchrun keeps one store over all restarts, in which the usual call would find the addresses of the dead.
     """
+    if not 0 < timeout <= LONGEST:
+        raise InputError(f"--timeout needs a number of seconds above 0, at most {LONGEST:g}, not {timeout:g}.")
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    # Nobody has met anybody yet: what is late here is a process that is still starting.
+    patience = timedelta(seconds=max(timeout, 300.0))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or restarts == "0":
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, timeout=patience)
         return
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     fresh = dist.PrefixStore(f"restart-{restarts}", store)  # type: ignore[attr-defined]
-    dist.init_process_group(backend, store=fresh, rank=rank, world_size=size)
+    dist.init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=patience)
 
 
 def _leave() -> None:
@@ -97,7 +134,7 @@ def _leave() -> None:
 def _train(experiment: Experiment, directory: Path, execution: Execution, device: torch.device) -> StoredRun | None:
     refuse_another(directory, experiment, "processes")
     nodes, graph = prepare(experiment, execution.data_dir)
-    here = NodeTraining(experiment, nodes, graph, device)
+    here = NodeTraining(experiment, nodes, graph, device, execution.timeout)
     description = describe(experiment, nodes, graph, "processes")
     # The node that writes claims the directory for all.
     with alone(directory) if here.node == 0 else nullcontext():
@@ -121,34 +158,45 @@ def _carry_out(
         here.run(directory, [lambda row: add_row(directory, row), *callbacks] if writes else [])
     except DivergenceError as error:
         outcome = {"status": "diverged", "reason": str(error), "round": error.round, "node": error.node}
+    # Nobody removes checkpoints before all are done.
     here.optimizer.close()
-    here.gather()  # nobody removes checkpoints before all are done
+    if here.optimizer.network.waiting.failure is None:
+        here.gather()
+    else:
+        here.optimizer.network.part()
     if not writes:
         return None
     finish(directory, {**outcome, "seconds": time.perf_counter() - began})
     return StoredRun(directory)
 
 
-NEVER_LOST: tuple[float, ...] = (math.inf, 0.0, 0.0)
-"""The round in which a node's loss or gradient was no finite number, what it was, and whether it was the gradient."""
-
-
 class NodeTraining:
     """One node of an experiment: an ordinary training loop around an optimizer."""
 
-    def __init__(self, experiment: Experiment, nodes: NodeData, graph: Topology, device: torch.device) -> None:
-        self.experiment, self.nodes, self.graph, self.device = experiment, nodes, graph, device
+    def __init__(
+        self,
+        experiment: Experiment,
+        nodes: NodeData,
+        graph: Topology,
+        device: torch.device,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self.experiment, self.graph, self.device = experiment, graph, device
+        self.task, self._own = task_of(experiment.loss, experiment.metric or None), experiment.evaluate == "own"
         self.schedule = schedule_of(nodes, experiment.batch_size, **length_of(experiment))
         self.method = methods.get(experiment.method)
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
+        self.nodes = nodes = fitted(nodes, start, experiment.batch_size)
         self.model = start.train().to(device)
         self.optimizer = optim.optimizer_of(
             self.method,
             self.model.parameters(),
             lr=self.schedule.step_size(0),
             weight_decay=experiment.weight_decay,
+            decoupled=experiment.decoupled,
             topology=graph,
             node=os.environ.get("GOSSAMER_NODE"),
+            timeout=timeout,
         )
         self.node = self.optimizer.node
         self._test_part = nodes.test_part(self.schedule.test_samples, experiment.seed)
@@ -159,7 +207,6 @@ class NodeTraining:
         self._seed_forward()
         self._gradient_norm = 0.0
         self._meter = Meter(nodes=1)
-        self._lost = NEVER_LOST
 
     def run(self, directory: Path, callbacks: Sequence[Callable[[Row], None]]) -> None:
         """All rounds that are left, with an evaluation, told to the callbacks, and a checkpoint now and then."""
@@ -193,53 +240,53 @@ class NodeTraining:
         index = index.to(self.device)
         inputs, targets = pipeline.batch(self._inputs, index, draws), self._targets[index]
         self.optimizer.zero_grad()
-        loss = functional.cross_entropy(self.model(inputs), targets)
+        loss = self.task.loss.function(self.model(inputs), targets)
         torch.autograd.backward(self._weight * loss)
         self._clip()
-        self.optimizer.step()
         value = float(loss.detach())
-        self._notice_divergence(r, value)
+        if not math.isfinite(value):
+            raise self.optimizer.diverged(value)
+        self.optimizer.step()
         self._meter.add(torch.tensor([value], dtype=torch.float64), len(index), time.perf_counter() - began)
 
     def measure(self, round: int) -> Row:
         """The figures of the moment, the same on every node. All nodes call it."""
         n, last = self.nodes.nodes, round == self.schedule.rounds
-        test = self.nodes.test if last else self._test_part
-        own = self._score(test) + self._score_average(test)
-        validation = self._score(self.nodes.validation) if last else (0.0, 0.0)
+        test = self.nodes.all_own_tests if self._own else self.nodes.test if last else self._test_part
+        own = self._score(self.nodes.own_tests[self.node] if self._own else test)
+        tested, validated = len(test[1]) > 0, last and len(self.nodes.validation[1]) > 0
+        average = self._score_average(test)
+        valid_here = self._score(self.nodes.validation) if validated else None
         figures = self.gather(
-            *own,
-            validation[0],
+            *((own.metric, own.loss) if tested else (0.0, 0.0)),
+            valid_here.metric if valid_here else 0.0,
             *self._distances(),
             self._gradient_norm,
             self._meter.train_loss or 0.0,
             self._meter.samples_per_second or 0.0,
             self._meter.seconds,
-            *self._lost,
+            *average,
         )
         (
-            accuracy, loss, right, averaged_loss, valid, distances, trackings, norms, trains, speeds, seconds,
-            lost, bad, of_gradient,
+            metric, loss, valid, distances, trackings, norms, trains, speeds, seconds, *sums,
         ) = (list(column) for column in zip(*figures, strict=True))  # fmt: skip
         step_size = self.schedule.step_size
-        if min(lost) < math.inf:
-            node = lost.index(min(lost))
-            what = "gradient" if of_gradient[node] else "loss"
-            raise DivergenceError(node, int(lost[node]), bad[node], step_size(int(lost[node])), what)
         for node, value in enumerate(loss):
             if not math.isfinite(value):
                 raise DivergenceError(node, max(0, round - 1), value, step_size(max(0, round - 1)), "test loss")
+        metric.append(self._averaged(sums)[0])
+        refuse_metric(metric, self.task.metric.name, max(0, round - 1), step_size(max(0, round - 1)))
         self._meter.forget_losses()
         dim = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         width = next(self.model.parameters()).element_size()
-        tested, validated = len(test[1]) > 0, last and len(self.nodes.validation[1]) > 0
         return row_of(
+            metric=self.task.metric.name,
             round=round,
             rounds_per_epoch=self.schedule.rounds_per_epoch,
             lr=step_size(max(0, round - 1)),
-            test=Scores([*accuracy, sum(right)], [*loss, sum(averaged_loss)]) if tested else None,
+            test=Scores(metric, [*loss, self._averaged(sums)[1]]) if tested else None,
             test_samples=len(test[1]),
-            validation_accuracy=valid if validated else None,
+            validation=valid if validated else None,
             train_loss=sum(trains) / n if round else None,
             consensus_distance=sum(distances) / n,
             tracking_error=sum(trackings) / n if self.optimizer.tracked() is not None else None,
@@ -253,8 +300,11 @@ class NodeTraining:
         """Every node's figures, in the order of nodes."""
         mine = torch.tensor([self.node, *figures], dtype=torch.float64, device=self.device)
         rows = [torch.empty_like(mine) for _ in range(self.nodes.nodes)]
-        with self.optimizer.network.waiting.everyone("the exchange of figures"):
-            dist.all_gather(rows, mine)
+        net = self.optimizer.network
+        with net.waiting.everyone("the exchange of figures", net.messenger.name, self.optimizer.round):
+            work = dist.all_gather(rows, mine, async_op=True)
+            if work is not None:
+                work.wait(net.waiting.timeout)
         return [row[1:] for row in sorted(row.tolist() for row in rows)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -262,24 +312,12 @@ class NodeTraining:
         return {
             "batches": self.batches.state_dict(),
             "meter": self._meter.state_dict(),
-            "lost": list(self._lost),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave."""
         self.batches.load_state_dict(saved["batches"])
         self._meter.load_state_dict(saved["meter"])
-        # A checkpoint of an earlier version has no last number: it knew of losses alone.
-        self._lost = (*saved["lost"], *NEVER_LOST[len(saved["lost"]) :])
-
-    def _notice_divergence(self, round: int, loss: float) -> None:
-        """Note the first round in which the loss or, with it or alone, the gradient is no finite number."""
-        if round >= self._lost[0]:
-            return
-        if not math.isfinite(loss):
-            self._lost = (float(round), loss, 0.0)
-        elif not math.isfinite(self._gradient_norm):
-            self._lost = (float(round), self._gradient_norm, 1.0)
 
     def _clip(self) -> None:
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -288,20 +326,32 @@ class NodeTraining:
         if self.experiment.clip and norm > self.experiment.clip:
             torch._foreach_mul_(gradients, self.experiment.clip / norm)
 
-    def _score(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
-        """Accuracy and loss of the present model; zeros without samples, for others to add theirs."""
+    def _score(self, samples: tuple[Tensor, Tensor]) -> Tally:
+        """Loss and metric of the present model."""
         with Workers(1) as workers:
-            scores = evaluate([self.model], samples, self.nodes.pipeline, workers, self.device)
-        return (scores.accuracy[0], scores.loss[0]) if scores else (0.0, 0.0)
+            (found,) = tallies([self.model], [samples], self.nodes.pipeline, workers, self.device, self.task)
+        return found
 
-    def _score_average(self, samples: tuple[Tensor, Tensor]) -> tuple[float, float]:
-        """This node's share of the averaged model's accuracy and loss: every node scores some of the samples."""
+    def _score_average(self, samples: tuple[Tensor, Tensor]) -> list[float]:
+        """This node's share of the averaged model's sums: every node scores some of the samples.
+
+        A metric that is not made of sums needs all outputs at once: then every node scores all samples.
+        """
         inputs, targets = samples
+        if self._sums is None:
+            with optim.averaged(self.model):
+                found = self._score(samples)
+            return [found.metric, found.loss] if len(targets) else [0.0, 0.0]
         mine = slice(self.node, None, self.nodes.nodes)
-        share = len(targets[mine]) / max(1, len(targets))
         with optim.averaged(self.model):
-            accuracy, loss = self._score((inputs[mine], targets[mine]))
-        return share * accuracy, share * loss
+            return self._score((inputs[mine], targets[mine])).sums or [0.0] * (2 + self._sums)
+
+    def _averaged(self, sums: list[list[float]]) -> tuple[float, float]:
+        """Metric and loss of the averaged model, from what all nodes gave for it."""
+        if self._sums is None:
+            return sums[0][0], sums[1][0]
+        found = Tally(self.task, [sum(column) for column in sums])
+        return found.metric, found.loss
 
     def _distances(self) -> tuple[float, float]:
         """|x_i - xbar|^2 and |y_i - ybar|^2 (0 for a method that does not track)."""
@@ -314,6 +364,7 @@ class NodeTraining:
 
     def _seed_forward(self) -> None:
         """A model with Dropout draws the numbers that its node would draw in the simulator."""
-        probe = self.nodes.pipeline.batch(self._inputs, torch.zeros(2, dtype=torch.int64, device=self.device))
-        if draws_in_forward(self.model, probe, self.nodes.dataset.num_classes):
+        draws, sums = check_task(self.model, self.nodes, self.task, self.device)
+        self._sums = sums if self.task.has_sums else None
+        if draws:
             NodeGenerators(self.experiment.seed, self.nodes.nodes, self.device).enter(self.node)

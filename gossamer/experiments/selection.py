@@ -1,9 +1,9 @@
-"""Step-size selection as in the paper: per cell of a table, the step size with the best validation accuracy at the end.
+"""Step-size selection as in the paper: per cell of a table, the step size with the best validation metric at the end.
 
-Runs of one cell differ only in seed and step size. For each step size the final validation accuracy is averaged over
+Runs of one cell differ only in seed and step size. For each step size the final validation metric is averaged over
 the seeds that all step sizes have, so a step size can be chosen on one seed and the other seeds run with it alone. The
-runs with the best one give the mean and the standard deviation (over seeds, n - 1) of the test accuracy. An experiment
-counts once, however often it is stored.
+runs with the best one give the mean and the standard deviation (over seeds, n - 1) of the test metric. "Best" is the
+highest or the lowest, by the metric. An experiment counts once, however often it is stored.
 """
 
 import math
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from gossamer._common.metrics import ACCURACY, MetricFacts
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun
 
@@ -34,22 +35,28 @@ class Candidate:
     """The seeds over which the score is taken; None: all that are done."""
 
     @property
+    def metric(self) -> MetricFacts:
+        """What the runs measured."""
+        runs = [*self.runs, *self.diverged, *self.failed, *self.unfinished]
+        return runs[0].metric if runs else ACCURACY
+
+    @property
     def tried(self) -> bool:
         """Whether any run with this step size is done or has diverged."""
         return bool(self.runs or self.diverged)
 
     @property
     def score(self) -> float:
-        """The mean final validation accuracy over the seeds; minus infinity if a run diverged."""
+        """The mean final validation metric over the seeds; the worst infinity if a run diverged."""
         if self.diverged or not self.runs:
-            return -math.inf
+            return self.metric.worst_value
         runs = [run for run in self.runs if self.judged_on is None or run.experiment.seed in self.judged_on]
         return fmean(_validation(run) for run in runs)
 
     @property
     def on_test_data(self) -> bool:
-        """Whether a run has no validation set, so that the step size is chosen by test accuracy."""
-        return any("validation_accuracy" not in run.rows[-1] for run in self.runs)
+        """Whether a run has no validation set, so that the step size is chosen by the metric on test data."""
+        return any(f"validation_{run.metric.name}" not in run.rows[-1] for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,11 @@ class Cell:
     """What a reader of the figure must know, in sentences."""
 
     @property
+    def metric(self) -> MetricFacts:
+        """What its runs measured, and whether higher is better."""
+        return self.candidates[0].metric
+
+    @property
     def lr(self) -> float | None:
         """The chosen step size."""
         return self.chosen.lr if self.chosen else None
@@ -80,7 +92,7 @@ class Cell:
 
     @property
     def missing(self) -> str:
-        """Why there is no accuracy: diverged (every step size did), unfinished or failed; empty if there is one."""
+        """Why there is no figure: diverged (every step size did), unfinished or failed; empty if there is one."""
         if self.chosen:
             return ""
         left = [c for c in self.candidates if not c.diverged]
@@ -89,25 +101,25 @@ class Cell:
         return "unfinished" if any(c.unfinished for c in left) else "failed"
 
     @property
-    def accuracies(self) -> list[float]:
-        """Their final test accuracies: the mean over nodes of each node's own model."""
-        return [_accuracy(run) for run in self.runs]
+    def figures(self) -> list[float]:
+        """Their final metric on test data: the mean over nodes of each node's own model."""
+        return [_figure(run) for run in self.runs]
 
     @property
     def mean(self) -> float | None:
-        """The mean of the accuracies."""
-        return fmean(self.accuracies) if self.runs else None
+        """The mean of the figures."""
+        return fmean(self.figures) if self.runs else None
 
     def mean_over(self, seeds: frozenset[int]) -> float | None:
-        """The mean of the accuracies with these seeds, all of which it has; of all, if none are given."""
+        """The mean of the figures with these seeds, all of which it has; of all, if none are given."""
         if not self.runs or not seeds:
             return self.mean
-        return fmean(_accuracy(run) for run in self.runs if run.experiment.seed in seeds)
+        return fmean(_figure(run) for run in self.runs if run.experiment.seed in seeds)
 
     @property
     def std(self) -> float | None:
         """Their standard deviation over the seeds (n - 1); None with a single one."""
-        return stdev(self.accuracies) if len(self.runs) > 1 else None
+        return stdev(self.figures) if len(self.runs) > 1 else None
 
     @property
     def seeds(self) -> int:
@@ -122,7 +134,7 @@ class Cell:
 
     @property
     def score(self) -> float | None:
-        """The validation accuracy by which the step size was chosen."""
+        """The validation metric by which the step size was chosen."""
         return self.chosen.score if self.chosen else None
 
     def count(self, status: str) -> int:
@@ -135,10 +147,12 @@ class Cell:
             "label": self.label,
             "experiment": self.experiment.to_dict(),
             "lr": self.lr,
-            "accuracy": self.mean,
+            "metric": self.metric.name,
+            "higher_is_better": self.metric.higher_is_better,
+            self.metric.name: self.mean,
             "std": self.std,
             "seeds": self.seeds,
-            "validation_accuracy": self.score,
+            f"validation_{self.metric.name}": self.score,
             "at_edge": self.at_edge,
             "runs": [run.directory.name for run in self.runs],
             "candidates": [
@@ -152,17 +166,19 @@ class Cell:
 
 def select(runs: Iterable[StoredRun]) -> list[Cell]:
     """The cells of these runs, in the order in which they come, each with its best step size."""
-    groups: dict[str, list[StoredRun]] = {}
+    groups: dict[tuple[Any, ...], list[StoredRun]] = {}
     for run in runs:
-        groups.setdefault(run.cell, []).append(run)
+        # The settings too: a run whose files claim a cell that is not its own must not spoil the others' means.
+        shared = (value for key, value in run.experiment.settings.items() if key not in ("method", "lr", "seed"))
+        groups.setdefault((run.cell, *shared), []).append(run)
     return [_cell(group) for group in groups.values()]
 
 
 def ranked(cells: Iterable[Cell]) -> list[Cell]:
-    """The best test accuracy first, on the seeds that all have (see `seeds_note`); those without last."""
+    """The best test figure first, on the seeds that all have (see `seeds_note`); those without last."""
     found = list(cells)
     seeds = common_seeds(cell.runs for cell in found)
-    return sorted(found, key=lambda c: math.inf if (mean := c.mean_over(seeds)) is None else -mean)
+    return sorted(found, key=lambda c: math.inf if (mean := c.mean_over(seeds)) is None else -c.metric.goodness(mean))
 
 
 def common_seeds(groups: Iterable[Sequence[StoredRun]]) -> frozenset[int]:
@@ -172,7 +188,7 @@ def common_seeds(groups: Iterable[Sequence[StoredRun]]) -> frozenset[int]:
 
 
 def seeds_note(cells: Iterable[Cell]) -> str:
-    """A sentence if the accuracies to be compared are over different seeds, else nothing."""
+    """A sentence if the figures to be compared are over different seeds, else nothing."""
     groups = [cell.runs for cell in cells if cell.runs]
     if len({_seeds_of(runs) for runs in groups}) < 2:
         return ""
@@ -191,8 +207,8 @@ def _cell(found: list[StoredRun]) -> Cell:
     if shared:
         candidates = [replace(c, judged_on=shared) for c in candidates]
     # At equal scores the smaller step size, which is the more stable one.
-    best = max(candidates, key=lambda c: (c.score, -c.lr))
-    chosen = best if best.score > -math.inf else None
+    best = max(candidates, key=lambda c: (c.metric.goodness(c.score), -c.lr))
+    chosen = best if best.score != best.metric.worst_value else None
     first = chosen.runs[0] if chosen else runs[0]
     cell = Cell(first.cell, first.experiment, first.label, candidates, chosen, [])
     cell.warnings.extend(f"{cell.label}: {sentence}" for sentence in [*_warnings(cell), *_about_doubles(doubles)])
@@ -281,18 +297,18 @@ def _about_choice(cell: Cell, chosen: Candidate, tried: list[float]) -> list[str
     elif not chosen.judged_on:
         found.append("the step sizes have no seed in common; they were compared on different seeds")
     if any(c.on_test_data for c in cell.candidates):
-        found.append("there is no validation set, so the step size was chosen by test accuracy")
+        found.append(f"there is no validation set, so the step size was chosen by test {cell.metric.name}")
     return found
 
 
-def _accuracy(run: StoredRun) -> float:
-    return float(run.rows[-1]["accuracy"])
+def _figure(run: StoredRun) -> float:
+    return float(run.rows[-1][run.metric.name])
 
 
 def _validation(run: StoredRun) -> float:
-    last = run.rows[-1]
-    score = last["validation_accuracy"] if "validation_accuracy" in last else last["accuracy"]
-    return -math.inf if score is None or math.isnan(score) else float(score)
+    last, name = run.rows[-1], run.metric.name
+    score = last[f"validation_{name}"] if f"validation_{name}" in last else last[name]
+    return run.metric.worst_value if score is None or math.isnan(score) else float(score)
 
 
 def _seeds_of(runs: Sequence[StoredRun]) -> frozenset[int]:

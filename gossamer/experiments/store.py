@@ -12,35 +12,42 @@ rounds alone, each counted once.
 Every file is written to a temporary file and then renamed, so none is ever half-written.
 """
 
+import codecs
 import logging
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from gossamer._common.files import to_json, write_text
 from gossamer._common.formatting import said
-from gossamer._common.metrics import Row
+from gossamer._common.metrics import ACCURACY, MetricFacts, Row
 from gossamer.errors import DiskError, GossamerError, InputError
 from gossamer.experiments.experiment import Experiment
+from gossamer.topology.graph import Graph
 
 log = logging.getLogger("gossamer")
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0)]
 
 
 class StoredGraph(TypedDict):
     """The graph in run.json."""
 
     name: str
-    nodes: int
-    period: int
-    edges: list[list[int]]
+    nodes: Count
+    period: Annotated[int, Meta(ge=1, le=2**53)]
+    edges: list[Annotated[list[Count], Meta(min_length=2, max_length=2)]]
     p: float | None
     spectral_gap: float | None
-    degree: int
+    degree: Count
 
 
 class StoredPartition(TypedDict):
@@ -48,8 +55,16 @@ class StoredPartition(TypedDict):
 
     recipe: str
     classes: list[str]
-    counts: list[list[int]]
+    counts: list[list[Count]]
     label_distance: float | None
+
+
+class StoredMetric(TypedDict):
+    """The metric in run.json: `MetricFacts`."""
+
+    name: str
+    higher_is_better: bool
+    percent: bool
 
 
 class RunFile(TypedDict):
@@ -59,40 +74,39 @@ class RunFile(TypedDict):
     cell: str
     label: str
     network: NotRequired[Literal["simulated", "processes"]]
-    experiment: dict[str, Any]
+    experiment: dict[str, str | int | float]
+    metric: NotRequired[StoredMetric]
+    """Older runs do not have it: they measured accuracy."""
     versions: NotRequired[dict[str, str]]
     """`Experiment.file_versions` when the run was made."""
     graph: NotRequired[StoredGraph]
     partition: NotRequired[StoredPartition]
-    environment: NotRequired[dict[str, Any]]
+    environment: NotRequired[dict[str, str | int | None]]
 
 
 class MetricsRow(TypedDict):
-    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure."""
+    """A line of metrics.jsonl, as `gossamer.engine` makes it; null where there was nothing finite to measure.
 
-    round: int
-    epoch: float
+    The figures of the run's metric stand beside these: `_FIGURES`.
+    """
+
+    round: Count
+    epoch: Amount
     lr: NotRequired[float | None]
-    test_samples: NotRequired[int]
-    """Those of the accuracies and losses below; older runs do not have it: they used the whole test set."""
-    accuracy: float
-    accuracy_min: NotRequired[float | None]
-    accuracy_max: NotRequired[float | None]
+    test_samples: NotRequired[Count]
+    """Those of the metric and the losses; older runs do not have it: they used the whole test set."""
     loss: NotRequired[float | None]
     loss_min: NotRequired[float | None]
     loss_max: NotRequired[float | None]
-    node_accuracy: NotRequired[list[float | None] | None]
-    node_loss: NotRequired[list[float | None] | None]
-    averaged_accuracy: NotRequired[float | None]
+    node_loss: NotRequired[list[float | None]]
     averaged_loss: NotRequired[float | None]
     train_loss: NotRequired[float | None]
     consensus_distance: NotRequired[float | None]
     tracking_error: NotRequired[float | None]
     gradient_norm: NotRequired[float | None]
-    bytes_sent: NotRequired[float | None]
-    samples_per_second: NotRequired[float | None]
-    seconds: NotRequired[float | None]
-    validation_accuracy: NotRequired[float | None]
+    bytes_sent: NotRequired[Amount | None]
+    samples_per_second: NotRequired[Amount | None]
+    seconds: NotRequired[Amount | None]
 
 
 class DoneFile(TypedDict):
@@ -101,16 +115,20 @@ class DoneFile(TypedDict):
     status: Literal["done", "diverged", "failed"]
     reason: NotRequired[str]
     """Why a run diverged or failed."""
-    round: NotRequired[int]
-    node: NotRequired[int]
+    round: NotRequired[Count]
+    node: NotRequired[Count]
     """Where it diverged."""
     traceback: NotRequired[str]
-    seconds: NotRequired[float]
+    seconds: NotRequired[Amount]
     gradients: NotRequired[str]
     """How gradients were computed, which decides the last bits: "autograd", or the version and lanes of the kernels."""
 
 
-_read_row = msgspec.json.Decoder(MetricsRow).decode
+_FIGURES = ("{}", "{}_min", "{}_max", "node_{}", "averaged_{}", "validation_{}")
+"""The figures of a metric in a row: the mean over the nodes, which is always there, the smallest, the largest, those of
+all nodes, the averaged model's, and the mean on the validation set."""
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What is raised for bytes that are no JSON of the wanted form; the last one for brackets within brackets."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +147,11 @@ class StoredRun:
         """The experiment that was asked for."""
         return Experiment.from_dict(self.about["experiment"], str(self.directory / "run.json"))
 
+    @cached_property
+    def metric(self) -> MetricFacts:
+        """What was measured, and whether higher is better."""
+        return MetricFacts(**self.about["metric"]) if "metric" in self.about else ACCURACY
+
     @property
     def label(self) -> str:
         """The method as tables and figures name it."""
@@ -141,13 +164,20 @@ class StoredRun:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The figures of every evaluation so far, oldest first, up to the first line that is damaged or incomplete."""
+        """The figures of every evaluation so far, oldest first, up to the first damaged or misplaced line."""
         path, rows = self.directory / "metrics.jsonl", list[Row]()
+        try:
+            metric = self.metric
+        except GossamerError:  # run.json is not there, or damaged
+            metric = ACCURACY
         for line in _read(path).splitlines() if path.exists() else []:
             try:
-                rows.append(dict(_read_row(line)))
-            except msgspec.MsgspecError:
+                row = _row(line, metric)
+            except _UNREADABLE:
                 break
+            if rows and not (row["round"] > rows[-1]["round"] and row["epoch"] > rows[-1]["epoch"]):
+                break
+            rows.append(row)
         return rows
 
     @cached_property
@@ -186,6 +216,35 @@ class StoredRun:
             return None
         return next((key for key, version in now.items() if then.get(key, version) != version), None)
 
+    def check(self) -> None:
+        """Refuse a run whose files cannot be read or do not fit each other."""
+        experiment, _, path = self.experiment, self.outcome, self.directory / "run.json"
+        try:
+            str(self.directory).encode()
+        except UnicodeError:
+            raise InputError(f"The path {self.directory!a} is not text in UTF-8; rename the directory.") from None
+        graph, partition = self.about.get("graph"), self.about.get("partition")
+        if graph is not None:
+            if graph["nodes"] != experiment.nodes:
+                raise _damaged(path, f"its graph has {graph['nodes']} nodes, its experiment {experiment.nodes}")
+            try:
+                made = Graph(graph["nodes"], graph["edges"])
+            except InputError as error:
+                raise _damaged(path, str(error).rstrip(".")) from None
+            if len(made.edges) != len(graph["edges"]) or not made.is_connected:
+                raise _damaged(path, "its graph is not connected, or lists an edge twice")
+        if partition is not None:
+            counts, classes = partition["counts"], len(partition["classes"])
+            if len(counts) != experiment.nodes or any(len(row) != classes for row in counts):
+                raise _damaged(path, f"its partition is not one of {classes} classes over {experiment.nodes} nodes")
+        for row in self.rows:
+            per_node = [len(row[name]) for name in (f"node_{self.metric.name}", "node_loss") if name in row]
+            if (row["epoch"] > 0) != (row["round"] > 0) or any(length != experiment.nodes for length in per_node):
+                raise _damaged(
+                    self.directory / "metrics.jsonl",
+                    f"the figures of round {row['round']} are not those of a run of {experiment.nodes} nodes",
+                )
+
 
 def find_runs(*places: Path | str) -> list[StoredRun]:
     """Every run in the given directories, each of which is a run or holds runs (at any depth), ordered by name."""
@@ -209,17 +268,20 @@ def runs_of(experiments: Iterable[Experiment], directory: Path) -> list[StoredRu
 
 def _is_readable(run: StoredRun) -> bool:
     try:
-        return bool(run.experiment) and (run.outcome is None or bool(run.outcome)) and run.rows is not None
+        run.check()
     except GossamerError as error:
         log.warning("%s It is left out.", error)
         return False
+    return True
 
 
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:
-    """Refuse a directory that holds a run of other settings, of the other network, or of another version of a method.
+    """Refuse a file, and a directory with a run of other settings, of the other network, or of another version.
 
     An outdated run of the same settings is accepted: it will be made again.
     """
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory} is a file, but a run is a directory; choose another place.")
     run = StoredRun(directory)
     if not (directory / "run.json").exists() or not _is_readable(run):
         return
@@ -227,7 +289,8 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    theirs = {**run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
+    earlier = {"decoupled": False}  # what runs of before this field are, as their ids say
+    theirs = {**earlier, **run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(
@@ -266,14 +329,27 @@ def read_json(path: Path, kind: Any) -> dict[str, Any]:
     """The JSON object in a file of a run, if it has the keys and types of `kind`."""
     try:
         value: dict[str, Any] = msgspec.json.decode(_read(path), type=kind)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise _damaged(path, str(error)) from None
     return value
 
 
+def _row(line: bytes, metric: MetricFacts) -> Row:
+    """A line of metrics.jsonl; raises if something in it is no such figure."""
+    told = msgspec.json.decode(line, type=dict[str, Any])
+    checked = dict(msgspec.convert(told, MetricsRow))
+    value: Any = Share if metric.percent else float
+    for form in _FIGURES:
+        key = form.format(metric.name)
+        if key in told or key == metric.name:
+            kind = list[value] if key.startswith("node_") else value if key == metric.name else value | None
+            checked[key] = msgspec.convert(told.get(key), kind)
+    return {key: checked[key] for key in told if key in checked}
+
+
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise DiskError(
             f"Cannot read {path}: {error.strerror}; check that it exists and that you may read it."

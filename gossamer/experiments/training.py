@@ -18,16 +18,22 @@ import numpy
 import torch
 
 from gossamer import data, methods, models, topology
+from gossamer._common.files import remove_unfinished
 from gossamer._common.metrics import Row
 from gossamer._version import __version__
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
 from gossamer.engine import DivergenceError, StepSize, schedule, simulate
+from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
+from gossamer.network.waiting import TIMEOUT
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
 
+
+OWN_TEST = 0.2
+"""The share of its samples on which a node tests its model, with evaluate = "own"."""
 
 ATTEMPT = "attempt.json"
 """In the directory of checkpoints: its date is when this attempt began."""
@@ -47,6 +53,8 @@ class Execution:
     workers: int | None = None
     device: str = "cpu"
     progress: bool | None = None
+    timeout: float = TIMEOUT
+    """Seconds until a real node gives up a silent peer."""
     callbacks: Sequence[Callable[[Row], None]] = ()
     """Called with the figures of each evaluation: loggers."""
 
@@ -89,6 +97,8 @@ def begin(directory: Path, about: dict[str, Any]) -> None:
     (directory / "done.json").unlink(missing_ok=True)
     write_json(directory / "run.json", about)
     mark = directory / "checkpoints" / ATTEMPT
+    for place in (directory, mark.parent):
+        remove_unfinished(place)
     before = 0.0
     if mark.exists():
         # An attempt lasted from its mark to the last file that it wrote.
@@ -109,7 +119,14 @@ def finish(directory: Path, outcome: dict[str, Any]) -> None:
 def prepare(experiment: Experiment, data_dir: Path | None = None) -> tuple[NodeData, Topology]:
     """The data of every node and the graph."""
     dataset = _augmented(_load(experiment.dataset, data_dir), experiment.augment)
-    nodes = dataset.split(partition.get(experiment.partition, experiment.nodes, experiment.seed))
+    own = experiment.evaluate == "own"
+    if not own and not len(dataset.test_targets):
+        raise InputError(
+            f"The dataset {dataset.name} has no test samples to evaluate on; give Dataset.from_tensors a test=, or set "
+            f'evaluate = "own".'
+        )
+    recipe = partition.get(experiment.partition, experiment.nodes, experiment.seed)
+    nodes = dataset.split(recipe, own_test=OWN_TEST if own else 0.0)
     graph = topology.get(experiment.topology, experiment.nodes, weights=experiment.weights, seed=experiment.seed)
     return nodes, graph
 
@@ -122,15 +139,17 @@ def describe(experiment: Experiment, nodes: NodeData | None, graph: Topology | N
         "label": experiment.label,
         "network": network,
         "experiment": experiment.to_dict(),
+        "metric": dataclasses.asdict(experiment.metric_facts),
         "versions": experiment.file_versions,
     }
     if graph is not None:
         about["graph"] = describe_graph(graph)
     if nodes is not None:
+        counts = nodes.partition.label_counts.tolist()
         about["partition"] = {
             "recipe": nodes.partition.recipe,
-            "classes": list(nodes.dataset.classes),
-            "counts": nodes.partition.label_counts.tolist(),
+            "classes": nodes.dataset.group_names[: len(counts[0])],
+            "counts": counts,
             "label_distance": nodes.partition.label_distance,
         }
     return {**about, "environment": environment()}
@@ -156,6 +175,7 @@ class Length(TypedDict):
     epochs: float | None
     rounds: int | None
     evaluations: int | None
+    evaluate: str
 
 
 def length_of(experiment: Experiment) -> Length:
@@ -165,6 +185,7 @@ def length_of(experiment: Experiment) -> Length:
         "epochs": None if experiment.rounds else experiment.epochs,
         "rounds": experiment.rounds or None,
         "evaluations": experiment.evaluations or None,
+        "evaluate": experiment.evaluate,
     }
 
 
@@ -176,9 +197,12 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         methods.get(experiment.method),
         graph,
         **length_of(experiment),
+        loss=experiment.loss,
+        metric=experiment.metric or None,
         batch_size=experiment.batch_size,
         seed=experiment.seed,
         weight_decay=experiment.weight_decay,
+        decoupled=experiment.decoupled,
         clip=experiment.clip or None,
         node_weight=experiment.node_weight,
         device=execution.device,

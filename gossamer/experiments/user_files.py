@@ -1,4 +1,4 @@
-"""Python files of the user's own that define methods, so that these are known by name."""
+"""Python files of the user's own that define methods, datasets, models, losses and metrics, known by name then."""
 
 import ast
 import hashlib
@@ -19,11 +19,11 @@ They are those of the code that was run: the file may have been edited since. Fi
 
 def load_python(paths: Sequence[Path]) -> None:
     """Run Python files, each once per process unless it has changed."""
-    from gossamer import methods  # not above: the report needs VERSIONS, and no torch
-
     for path in paths:
         if not path.is_file():
-            raise InputError(f"There is no file {path} to load; give a Python file that defines your methods.")
+            raise InputError(
+                f"There is no file {path} to load; give a Python file that defines your methods, data or models."
+            )
         if path.suffix != ".py":
             raise InputError(f"{path} is not a Python file; its name must end in .py.")
         name, file = _module_name(path), str(path.resolve())
@@ -45,11 +45,21 @@ def load_python(paths: Sequence[Path]) -> None:
             sys.modules.pop(name, None)
             raise InputError(f"{path} cannot be loaded: {describe(error)}.") from error
         VERSIONS[name] = version
-    if paths and set(methods.names()) <= set(methods.BUILT_IN):
+    if paths and not _anything_own():
         raise InputError(
             f"{paths[0]} defines no method with a name; give a class derived from gossamer.Method a line such as "
-            'name = "my-method".'
+            'name = "my-method", or register a dataset (gossamer.data.register), a model, a loss or a metric.'
         )
+
+
+def _anything_own() -> bool:
+    """Whether anything is known by name that is not built in."""
+    from gossamer import methods, tasks  # not above: the report needs VERSIONS, and no torch
+    from gossamer.data import loading
+    from gossamer.models import image_classifiers
+
+    own = (loading.OWN, image_classifiers.OWN, tasks.own(), set(methods.names()) - set(methods.BUILT_IN))
+    return any(own)
 
 
 def loaded_names(paths: Sequence[Path]) -> list[str]:

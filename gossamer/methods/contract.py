@@ -178,6 +178,17 @@ class State:
         The network may be used: all nodes do this in the same round, which has not begun.
         """
 
+    def shrink(self, x: Tensor, factor: Scalar) -> None:
+        """X <- factor X between two steps, on all nodes: decoupled weight decay, with factor = 1 - eta * decay.
+
+        Mixing is linear, so that of an x that is under way, the first vector of a message, the mixed one shrinks.
+        """
+        x.mul_(factor)
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Pending):
+                value.wait()[0].mul_(factor)
+
     def tracked(self) -> Tensor | None:
         """See `Method.tracked`."""
         return None
@@ -373,7 +384,7 @@ def get(spec: str, **hyperparameters: Any) -> Method:
                 raise InputError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
             raise unknown(f"hyper-parameter of {cls.facts.title}", key, known)
     try:
-        inspect.signature(cls).bind(**hyperparameters)
+        specs.signature(cls).bind(**hyperparameters)
     except TypeError as error:
         raise InputError(
             f"{cls.facts.title} cannot be made: {error}; hyper-parameters follow its name, as in {cls.name}:key=value."

@@ -17,6 +17,12 @@ class D2State(State):
 
     half: Tensor
 
+    def shrink(self, x: Tensor, factor: Scalar) -> None:
+        """The decay belongs into the half step alone: X + (factor X - eta G) - H_prev."""
+        self.half.sub_(x)
+        super().shrink(x, factor)
+        self.half.add_(x)
+
 
 @dataclass(frozen=True, eq=False)
 class D2(Method):

@@ -9,6 +9,6 @@ Every model is made by the same call, `Model(shape, classes)`, where `shape` is 
 Initialization is PyTorch's default for every layer. Any other `nn.Module` can be trained just as well.
 """
 
-from gossamer.models.image_classifiers import VGG11, LeNet, ResNet34, SmallCNN, get, names
+from gossamer.models.image_classifiers import VGG11, LeNet, ResNet34, SmallCNN, get, names, register
 
-__all__ = ["VGG11", "LeNet", "ResNet34", "SmallCNN", "get", "names"]
+__all__ = ["VGG11", "LeNet", "ResNet34", "SmallCNN", "get", "names", "register"]

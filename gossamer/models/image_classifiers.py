@@ -167,12 +167,32 @@ def names() -> list[str]:
     return sorted(_BY_NAME)
 
 
-def get(name: str) -> Callable[[tuple[int, int, int], int], nn.Module]:
+def get(name: str) -> Callable[..., nn.Module]:
     """The model called `name`, to be made by `model(shape, classes)`.
 
     >>> get("lenet") is LeNet
     True
     """
-    if normalized(name) not in _BY_NAME:
-        raise unknown("model", name, _BY_NAME)
-    return _BY_NAME[normalized(name)]
+    known = {**_BY_NAME, **OWN}
+    if normalized(name) not in known:
+        raise unknown("model", name, known)
+    return known[normalized(name)]
+
+
+OWN: dict[str, Callable[..., nn.Module]] = {}
+"""Models that users have registered, by name."""
+
+
+def register(name: str) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
+    """Make a class or function that is called with (shape, outputs), or with nothing, known by `name`.
+
+    A decorator: `@gossamer.models.register("linear")`. Experiments find the model in a file given as `--load FILE`.
+    """
+    if normalized(name) in _BY_NAME:
+        raise InputError(f"The model '{name}' is built in; choose another name.")
+
+    def keep(make: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+        OWN[normalized(name)] = make
+        return make
+
+    return keep

@@ -11,12 +11,14 @@ import os
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gossamer.errors import InputError, PeerError
+from gossamer.network.faults import Board
 from gossamer.network.waiting import Waiting
 from gossamer.topology import Topology
 
@@ -52,7 +54,9 @@ def own_node(topology: Topology, node: int | str | None, rank: int) -> int:
     return node
 
 
-def tell_all(group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, what: str) -> list[dict[str, Any]]:
+def tell_all(
+    group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, what: str, name_of: Callable[[int], str] = str
+) -> list[dict[str, Any]]:
     """What every rank of the group says, in the order of ranks. All ranks must call this equally often."""
     name, ranks = group.group_name, range(group.size())
     call = _calls[name]
@@ -64,6 +68,8 @@ def tell_all(group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, 
         board = known or _board(group)
         board.set(keys[group.rank()], json.dumps(facts))
         while not board.check(keys):
+            if waiting.board and (fault := waiting.board.first()):
+                raise waiting.give_up(fault, name_of)
             if time.monotonic() > deadline:
                 missing = [rank for rank in ranks if not board.check([keys[rank]])]
                 raise waiting.refuse(
@@ -82,6 +88,11 @@ def tell_all(group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, 
 def meeting_board(group: dist.ProcessGroup) -> Store:
     """The part of the store that belongs to the processes which have met, and to no earlier ones."""
     return _boards[group.group_name]
+
+
+def open_board(group: dist.ProcessGroup, node: int) -> Board:
+    """The board of a network whose nodes have just met: the number of their meetings tells it from other networks."""
+    return Board(meeting_board(group), f"network/{_calls[group.group_name]}", node, group.size())
 
 
 def _board(group: dist.ProcessGroup) -> Store:

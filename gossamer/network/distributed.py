@@ -1,17 +1,19 @@
 """One process per node: vectors travel point to point through torch.distributed."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gossamer.errors import InputError, PeerError
-from gossamer.network.agreement import check_same, own_node, tell_all
+from gossamer.errors import GossamerError, InputError, PeerError
+from gossamer.network.agreement import check_same, open_board, own_node, tell_all
 from gossamer.network.contract import Pending, Ready
+from gossamer.network.faults import Fault
 from gossamer.network.transfer import Announced, Messenger, Mixed, Peers, Swapped
 from gossamer.network.waiting import LONGEST, TIMEOUT, Waiting, close_at_exit, unclosed
-from gossamer.network.wire import CHANGE, Envelope, Form, Message
+from gossamer.network.wire import CHANGE, END, Envelope, Form, Message, is_finite
 from gossamer.topology import Topology
 
 
@@ -59,6 +61,8 @@ class DistributedNetwork:
         self.node = own_node(topology, node, 0 if group is None else group.rank())
         self.waiting = Waiting(timeout)
         self.messenger = Messenger(topology, group, self.node, self.waiting)
+        self.explain: Callable[[int], Fault] | None = None
+        """Tells what is not finite, if it is known, when numbers that are about to be sent are not."""
         self._period, self._mixing_peers = topology.period, dict[int, Peers]()
         self._neighbours = Peers.both_ways(topology.graph.neighbours(self.node))
         self._all_others = Peers.both_ways(j for j in range(self.n) if j != self.node)
@@ -71,12 +75,16 @@ class DistributedNetwork:
             out = tuple(torch.empty_like(v) for v in vectors)
         if self.n == 1:
             torch._foreach_copy_(list(out), list(vectors))
+            if not all(is_finite(v) for v in out):
+                raise self._not_finite(round)
             return Ready(*out)
         self._prepare()
         peers, messenger = self._peers(round), self.messenger
         envelope = messenger.envelope(vectors, outgoing=1, wire=torch.bfloat16 if self.wire else None)
         message = envelope.outgoing[0]
         message.fill(vectors)
+        if not is_finite(message.body):
+            raise self._not_finite(round)
         if envelope.own is not message.vectors:
             torch._foreach_copy_(envelope.own, list(vectors))
         return messenger.post(Mixed(messenger, envelope, out, peers), [message] * len(peers.receivers), round)
@@ -129,9 +137,8 @@ class DistributedNetwork:
         same = {"graph": graph, "wire format": self.wire or "exact", **(facts or {})}
         if self.group is None:
             return [own or {}]
-        told = tell_all(
-            self.group, {"node": self.node, "same": same, "own": own or {}}, self.waiting, "the meeting of all nodes"
-        )
+        mine = {"node": self.node, "same": same, "own": own or {}}
+        told = tell_all(self.group, mine, self.waiting, "the meeting of all nodes", self.messenger.name)
         check_same([t["same"] for t in told], self.group.rank())
         nodes = [t["node"] for t in told]
         if len(set(nodes)) < self.n:
@@ -142,6 +149,8 @@ class DistributedNetwork:
                 f"node=."
             )
         self.messenger.ranks = [nodes.index(i) for i in range(self.n)]
+        if self.waiting.board is None:
+            self.waiting.board = open_board(self.group, self.node)
         return [told[rank]["own"] for rank in self.messenger.ranks]
 
     def announce_change(self, round: int, room: int, to_all: bool = False) -> None:
@@ -150,17 +159,20 @@ class DistributedNetwork:
         Bare headers are exchanged instead of the next ordinary message, that of `round`, which holds at most `room`
         bytes. Where one side sends the one and the other side the other, both raise an error instead of waiting.
         """
+        self._headers(round, room, self._all_others if to_all else self._peers(round), CHANGE)
+
+    def _headers(self, round: int, room: int, peers: Peers, mark: int) -> None:
+        """Exchange bare headers with a mark instead of the settings."""
         messenger = self.messenger
         if self.n == 1 or messenger.coalesces:  # NCCL takes no message of unforeseen length
             return
-        peers = self._all_others if to_all else self._peers(round)
         here = torch.device("cpu")
         envelope = Envelope(
             Form((torch.Size([room]),), torch.uint8, here, outgoing=1),
             [Message((torch.Size([0]),), torch.uint8, here)],
             own=[],
         )
-        usual, messenger.settings = messenger.settings, (messenger.settings[0], CHANGE)
+        usual, messenger.settings = messenger.settings, (messenger.settings[0], mark)
         try:
             pending = Announced(messenger, envelope, (), peers)
             messenger.post(pending, envelope.outgoing * len(peers.receivers), round).wait()
@@ -173,7 +185,7 @@ class DistributedNetwork:
         """Overwrite `vector` with that of `node`."""
         if self.n > 1:
             self._prepare()
-            with self.waiting.everyone("the start from equal parameters"):
+            with self.waiting.everyone("the start from equal parameters", self.messenger.name):
                 work = dist.broadcast(vector, group=self.group, group_src=self.messenger.ranks[node], async_op=True)
                 work.wait(self.waiting.timeout)
 
@@ -181,11 +193,28 @@ class DistributedNetwork:
         """Wait for all messages under way, from this node and to it."""
         self.messenger.drain()
 
+    def stop(self, fault: Fault) -> GossamerError:
+        """The error with which this node ends because of a fault of its own. All others are told."""
+        self.waiting.tell(fault)
+        self.waiting.failure = fault.error(self.messenger.name, self.waiting.timeout.total_seconds())
+        return self.waiting.failure
+
     def close(self) -> None:
-        """Drain, so that this process can end without cutting off its neighbours' last message. Called at exit."""
-        unclosed.discard(self)
-        if self.waiting.failure is None:
+        """Let the last messages arrive, and part from the other nodes: all must have made the same steps.
+
+        All nodes must call it; it is called at exit. Neighbours exchange bare headers as often as word needs to get
+        from any node to all others, so that all of them learn if one has made a step more or less.
+        """
+        unclosed.pop(self, None)
+        if self.waiting.failure is None and self.messenger.ranks:
             self.drain()
+            for _ in range(self.topology.diameter):
+                self._headers(self.messenger.round, self.messenger.room, self._neighbours, END)
+
+    def part(self) -> None:
+        """After a fault that all nodes know of: wait until all have come here, on the board. All must call it."""
+        if self.group is not None:
+            tell_all(self.group, {}, Waiting(self.waiting.timeout.total_seconds()), "the end")
 
     def stats(self) -> dict[str, Any]:
         """Bytes and messages so far, and how many seconds this node waited for each peer."""
@@ -199,6 +228,14 @@ class DistributedNetwork:
         if not self.messenger.ranks:
             self.join()
         close_at_exit(self)
+
+    def _not_finite(self, round: int) -> GossamerError:
+        """The error for numbers that must not be sent: who they come from, as far as it is known."""
+        last = self.messenger.last
+        for sender, _, message in last.receives if last else ():
+            if message.body.is_floating_point() and not is_finite(message.body):
+                return self.stop(Fault("sent", sender, last.header.round if last else round))
+        return self.stop(self.explain(round) if self.explain else Fault("model", self.node, round))
 
     def _peers(self, round: int) -> Peers:
         """The peers of a round of mixing, found once."""
@@ -214,4 +251,6 @@ class DistributedNetwork:
         envelope = self.messenger.envelope([r[0] for r in rows], outgoing=len(peers.receivers))
         for k, message in enumerate(envelope.outgoing):
             torch._foreach_copy_(message.vectors, [r[k] for r in rows])
+            if not is_finite(message.body):
+                raise self._not_finite(round)
         return self.messenger.post(Swapped(self.messenger, envelope, out, peers), envelope.outgoing, round)

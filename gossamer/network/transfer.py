@@ -1,17 +1,23 @@
 """Messages between real nodes: how they leave, how they are waited for, checked, counted and unpacked."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gossamer.network.faults import Fault
 from gossamer.network.waiting import Waiting
-from gossamer.network.wire import Envelope, Envelopes, Form, Header, Message, mismatch
+from gossamer.network.wire import END, Envelope, Envelopes, Form, Header, Message, mismatch
 from gossamer.topology import Topology
+
+_MOMENT = 1.0
+"""Seconds in which neighbours take word of a fault, if they are not busy."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,14 @@ class Messenger:
         self.envelopes = Envelopes()
         self._labels = topology.labels
         self._flying: list[Arriving] = []
+        self._neighbours = {int(j) for j in topology.graph.neighbours(node)}
+        self._told: list[Any] = []
+        self._lately: list[int] = []
+        self.room = self.round = 0
+        """The bytes of the longest message so far, and the round of the last."""
+        self.last: Arriving | None = None
+        """What arrived last."""
+        waiting.pass_on = self.tell
         self._serial = self._sent_bytes = self._received_bytes = self._sent = self._received = 0
 
     def name(self, node: int) -> str:
@@ -91,6 +105,8 @@ class Messenger:
         pending.receives = list(zip(peers.senders, receives, incoming, strict=True))
         self._sent += len(outgoing)
         self._sent_bytes += sum(m.bytes for m in outgoing)
+        self._lately = peers.receivers
+        self.room, self.round = max(self.room, envelope.outgoing[0].bytes), round
         self._flying.append(pending)
         return pending
 
@@ -109,30 +125,63 @@ class Messenger:
                 works = works[-1:] * len(operations)
             return works[len(receives) :], works[: len(receives)]
         return (
-            [self._start(dist.isend, j, round, tensor=raw, group_dst=self.ranks[j]) for _, j, raw in sends],
-            [self._start(dist.irecv, j, round, tensor=raw, group_src=self.ranks[j]) for _, j, raw in receives],
+            [self._start(self.group.send, j, round, raw) for _, j, raw in sends],  # type: ignore[union-attr]
+            [self._start(self.group.recv, j, round, raw) for _, j, raw in receives],  # type: ignore[union-attr]
         )
 
-    def _start(self, verb: Any, peer: int, round: int, **arguments: Any) -> Any:
-        """Start one transfer; a connection that is already closed shows here."""
+    def _start(self, verb: Any, peer: int, round: int, raw: Tensor) -> Any:
+        """Start one transfer; a connection that is already closed shows here.
+
+        Unlike dist.isend the group's own verb also works at exit, after destroy_process_group.
+        """
         try:
-            return verb(group=self.group, **arguments)
+            return verb([raw], self.ranks[peer], 0)
         except RuntimeError as error:
-            self.waiting.fail(error, self.name(peer), round, "take")
+            raise self.waiting.lost(error, peer, self.name, round) from None
+
+    def tell(self, fault: Fault) -> None:
+        """Send word of a fault in place of the next message, to all who may wait for one; for a moment, wait for them.
+
+        NCCL takes no message of unforeseen length: there, and where connections are closed, the board tells.
+        """
+        if self.group is None or self.coalesces or not self.ranks:
+            return
+        message = Message((torch.Size([0]),), torch.uint8, torch.device("cpu"))
+        message.write(Header(fault.round, self._serial, self.node, fault.lr, 0, fault.round, fault.word()))
+        peers = self._neighbours.union(*(pending.peers.receivers for pending in self._flying), self._lately)
+        if fault.kind in ("silent", "closed"):
+            peers.discard(fault.node)
+        deadline = time.monotonic() + _MOMENT
+        try:
+            self._told = [self.group.send([message.raw], self.ranks[peer], 0) for peer in sorted(peers)]
+            for work in self._told:
+                work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
+        except RuntimeError:
+            pass  # a peer that is gone, or busy: the connection is closed, and it looks at the board
 
     def receive(self, pending: "Arriving") -> None:
         """Wait for all messages, in ascending node id, and check that they belong to this round."""
         for peer, work, message in pending.receives:
             self.waiting.message(work, peer, self.name, pending.header.round)
             header = message.read()
+            if header and header.fault and (told := Fault.from_word(header.fault, header.stop, header.lr)):
+                raise self.waiting.give_up(told, self.name)
             problem = mismatch(pending.header, header)
             if problem:
-                raise self.waiting.refuse(f"N{self.name(peer)[1:]} {problem}")
+                fault = self._fault(peer, pending.header, header)
+                raise self.waiting.refuse(f"N{self.name(peer)[1:]} {problem}", fault)
             if header and header.stop:
                 self.stop = min(header.stop, self.stop or header.stop)
             self._received += 1
             self._received_bytes += message.bytes
         self._flying.remove(pending)
+        self.last = pending
+
+    def _fault(self, peer: int, mine: Header, theirs: Header | None) -> Fault:
+        """What a message that does not match shows of its sender."""
+        in_step = theirs is None or (theirs.round, theirs.serial) == (mine.round, mine.serial)
+        ended = theirs is not None and END in (mine.settings, theirs.settings)
+        return Fault("settings" if in_step and not ended else "rounds", peer, mine.round, self.node)
 
     def finish_sends(self, envelope: Envelope) -> None:
         """Wait until the peers have taken what was sent."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.util import Finalize
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import GossamerError, PeerError
+from gossamer.network.faults import BEAT, EVERYONE, Board, Fault
 
 log = logging.getLogger("gossamer")
 
@@ -22,7 +23,21 @@ LONGEST = 1e9
 """The longest timeout: the clocks below count nanoseconds in 64 bits."""
 SLOW = 30.0
 """Seconds of waiting after which a log line names the peer."""
-_POLL = 0.5
+_POLL = BEAT
+_MOMENT = 1.0
+"""Seconds within which a peer that has closed its connections has told why, if it is still able to."""
+
+
+class _Wait(NamedTuple):
+    """What is being waited for."""
+
+    what: Callable[[], str]
+    since: float
+    peer: int
+    round: int
+    board: Board | None
+    after: float
+    """Seconds after which it is told on the board."""
 
 
 class _Watch:
@@ -31,8 +46,9 @@ class _Watch:
     A gloo wait cannot be cut into short ones, because a wait that times out closes the connection for good.
     """
 
-    current: tuple[Callable[[], str], float] | None = None
+    current: _Wait | None = None
     _told: float | None = None
+    _board: Board | None = None
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -48,54 +64,70 @@ class _Watch:
     def _look(self) -> None:
         """Log once per wait. References are dropped on return: the network may be gone before the next look."""
         current = self.current
-        if current is None or current[1] == self._told:
-            return
-        what, since = current
-        waited = time.monotonic() - since
-        if waited >= SLOW:
-            self._told = since
-            log.warning("still waiting for %s after %.0f s", what(), waited)
+        waited = 0.0 if current is None else time.monotonic() - current.since
+        if current is not None and waited >= SLOW and current.since != self._told:
+            self._told = current.since
+            log.warning("still waiting for %s after %.0f s", current.what(), waited)
+        board = current.board if current is not None and waited >= current.after else None
+        try:
+            if self._board is not None and board is None:
+                self._board.retract()
+            if board is not None and current is not None:
+                board.post(current.peer, current.round)
+        except (RuntimeError, ValueError):
+            pass  # the store is gone
+        self._board = board
 
 
 _watch = _Watch()
 
 
 class Waiting:
-    """Waits for work under way, counts the seconds per peer, and turns failures into a `PeerError`."""
+    """Waits for work under way, counts the seconds per peer, and turns failures into errors that name who failed."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timedelta(seconds=float(timeout))
         self.seconds: defaultdict[int, float] = defaultdict(float)
-        self.failure: PeerError | None = None
+        self.failure: GossamerError | None = None
+        self.board: Board | None = None
+        """Where nodes say for whom they wait and what went wrong, once they have met."""
+        self.pass_on: Callable[[Fault], None] = lambda fault: None
+        """Tells the neighbours of a fault."""
+        self._after = min(1.0, timeout / 4)
 
     def message(self, work: Any, peer: int, name: Callable[[int], str], round: int, doing: str = "send") -> None:
         """Wait for a message from (doing="send") or to (doing="take") a peer."""
         self.check()
         began = time.monotonic()
         _watch.start()
-        _watch.current = (lambda: f"{name(peer)} to {doing} the message of round {round}", began)
+        what = lambda: f"{name(peer)} to {doing} the message of round {round}"  # noqa: E731
+        _watch.current = _Wait(what, began, peer, round, self.board, self._after)
         try:
             work.wait(self.timeout)
         except RuntimeError as error:
-            self.fail(error, name(peer), round, doing)
+            raise self.lost(error, peer, name, round) from None
         finally:
             _watch.current = None
             self.seconds[peer] += time.monotonic() - began
 
     @contextmanager
-    def everyone(self, what: str) -> Iterator[None]:
+    def everyone(self, what: str, name: Callable[[int], str] = str, round: int = 0) -> Iterator[None]:
         """Around a call that needs all nodes at once."""
         self.check()
         _watch.start()
-        _watch.current = (lambda: f"all nodes, for {what}", time.monotonic())
+        _watch.current = _Wait(
+            lambda: f"all nodes, for {what}", time.monotonic(), EVERYONE, round, self.board, self._after
+        )
         try:
             yield
         except RuntimeError as error:
-            self.failure = PeerError(
+            fault = self.board.first(_MOMENT) if self.board else None
+            if fault is not None:
+                raise self.give_up(fault, name) from None
+            raise self.refuse(
                 f"A node fell silent or went away during {what}, for which all nodes are needed; "
                 f"look at the log of the node that ended first ({_first_line(error)})."
-            )
-            raise self.failure from error
+            ) from None
         finally:
             _watch.current = None
 
@@ -104,26 +136,38 @@ class Waiting:
         if self.failure is not None:
             raise self.failure
 
-    def refuse(self, sentence: str) -> PeerError:
-        """The error for a peer that is out of step."""
+    def refuse(self, sentence: str, fault: Fault | None = None) -> PeerError:
+        """The error for a peer that is out of step; the others are told of the fault."""
         self.failure = PeerError(sentence)
+        self.tell(fault)
         return self.failure
 
-    def fail(self, error: RuntimeError, peer: str, round: int, doing: str) -> NoReturn:
-        """Raise the error for a peer that fell silent or went away."""
-        text, peer = str(error).lower(), peer[0].upper() + peer[1:]
-        if "timed out" in text or "timeout" in text:
-            sentence = (
-                f"{peer} has been silent for {self.timeout.total_seconds():g} s: it did not {doing} the message of "
-                f"round {round}; look at its log, or give a longer timeout= if it was busy with something else."
-            )
-        else:
-            sentence = (
-                f"{peer} closed the connection before round {round} was complete: it crashed or stopped early; "
-                f"look at its log, and give every node the same number of steps (gossamer.rounds)."
-            )
-        self.failure = PeerError(sentence)
-        raise self.failure from error
+    def lost(self, error: RuntimeError, peer: int, name: Callable[[int], str], round: int) -> GossamerError:
+        """The error for a peer that fell silent or went away: that of the node at the root of it."""
+        log.debug("waiting for %s in round %d: %s", name(peer), round, error)
+        timed_out = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        mine, certain = Fault("silent" if timed_out else "closed", peer, round), not timed_out
+        if self.board is None:
+            return self.give_up(mine, name, certain)
+        fault = self.board.first(0.0 if timed_out else _MOMENT)
+        if fault is None:
+            if timed_out:
+                mine, certain = self.board.root(peer, round)
+            fault = self.board.report(mine)
+        return self.give_up(fault, name, certain or fault is not mine)
+
+    def give_up(self, fault: Fault, name: Callable[[int], str], certain: bool = True) -> GossamerError:
+        """The error for a fault that others know of, or that is this node's own; the neighbours are told."""
+        self.failure = fault.error(name, self.timeout.total_seconds(), certain)
+        self.pass_on(fault)
+        return self.failure
+
+    def tell(self, fault: Fault | None) -> None:
+        """Tell all nodes of a fault."""
+        if fault is not None:
+            if self.board:
+                self.board.report(fault)
+            self.pass_on(fault)
 
 
 def _first_line(error: Exception) -> str:
@@ -138,9 +182,10 @@ class Closable(Protocol):
         ...
 
 
-unclosed: set[Closable] = set()
-"""What is closed at exit, even if nothing else refers to it any more."""
+unclosed: dict[Closable, None] = {}
+"""What is closed at exit, even if nothing else refers to it any more; in the order of first use, as on all nodes."""
 _hooked: int | None = None
+_failed = False
 
 
 def close_at_exit(net: Closable) -> None:
@@ -148,19 +193,31 @@ def close_at_exit(net: Closable) -> None:
     global _hooked
     if net in unclosed:
         return
-    unclosed.add(net)
+    unclosed[net] = None
     if _hooked != os.getpid():
         # Unlike atexit this also runs in a multiprocessing child, which forgets what was registered before the fork.
         Finalize(None, _close_all, exitpriority=100)
+        Finalize(None, _end_as_failed, exitpriority=-100)
         _hooked = os.getpid()
 
 
 def _close_all() -> None:
     """At exit: let the last messages arrive. A process that fails ends at once instead, and its neighbours notice."""
+    global _failed
     failing = getattr(sys, "last_value", None) is not None
     for net in list(unclosed):
         try:
             if not failing:
                 net.close()
         except GossamerError as error:
-            log.warning("%s", error)
+            log.error("%s", error)
+            _failed = True
+
+
+def _end_as_failed() -> None:
+    """After all other exit handlers: a run whose last wait failed is no success, and only this can still say so."""
+    if _failed:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(1)

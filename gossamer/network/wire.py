@@ -4,6 +4,7 @@ The header lets nodes that have fallen out of step notice it and name the cause.
 messages later at the earliest, when it has left; a received one as soon as it has been read.
 """
 
+import math
 import struct
 from collections import defaultdict, deque
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ _LAYOUT = struct.Struct("<qqqqdqqq")
 HEADER_BYTES = _LAYOUT.size
 CHANGE = -1
 """Instead of the hash of the settings: the sender is about to change what it exchanges. No hash is negative."""
+END = -2
+"""Instead of the hash of the settings: the sender has made its last step."""
 _MARK = 0x676F7373616D6572  # "gossamer" in ASCII: what does not start with it is not one of our messages
 
 
@@ -34,17 +37,28 @@ class Header(NamedTuple):
     settings: int
     """A hash of all step sizes and hyper-parameters."""
     stop: int = 0
-    """The round before which all nodes stop, once one of them has been asked to; else 0."""
+    """The round before which all nodes stop, once one of them has been asked to; else 0. With a fault, its round."""
+    fault: int = 0
+    """Why the sender ends without the rest of the message, as `Fault.word` gives it; 0 if it does not."""
 
     def write(self, words: memoryview) -> None:
         """Put the header into the first 64 bytes of a message."""
-        _LAYOUT.pack_into(words, 0, _MARK, self.round, self.serial, self.node, self.lr, self.settings, self.stop, 0)
+        _LAYOUT.pack_into(words, 0, _MARK, *self)
 
     @classmethod
     def read(cls, words: memoryview) -> "Header | None":
         """The header at the beginning of a message; None if it has none."""
-        mark, round, serial, node, lr, settings, stop, _ = _LAYOUT.unpack_from(words)
-        return cls(round, serial, node, lr, settings, stop) if mark == _MARK else None
+        mark, *fields = _LAYOUT.unpack_from(words)
+        return cls(*fields) if mark == _MARK else None
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite, by one sum, which may also overflow.
+
+    >>> is_finite(torch.tensor([3e38, 3e38])), is_finite(torch.tensor([1.0, float("-inf")]))
+    (True, False)
+    """
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
 
 
 def mismatch(mine: Header, theirs: Header | None) -> str | None:
@@ -54,6 +68,13 @@ def mismatch(mine: Header, theirs: Header | None) -> str | None:
             f"sent something in round {mine.round} that is no message of this version of Gossamer; "
             f"install the same version everywhere."
         )
+    if (theirs.settings == END) != (mine.settings == END):
+        does = (
+            f"has made its last step, but this node goes on with round {mine.round}"
+            if theirs.settings == END
+            else f"goes on with round {theirs.round}, but this node has made its last step"
+        )
+        return f"{does}; every node must call step() equally often (gossamer.rounds(loader, n) makes it so)."
     if (theirs.settings == CHANGE) != (mine.settings == CHANGE):
         how = "has changed" if theirs.settings == CHANGE else "has not changed"
         return (
@@ -86,7 +107,7 @@ def mismatch(mine: Header, theirs: Header | None) -> str | None:
 class Message:
     """A header and some vectors in one contiguous buffer."""
 
-    __slots__ = ("_aside", "_body", "_words", "raw", "vectors")
+    __slots__ = ("_aside", "_in_one", "_words", "body", "raw", "vectors")
 
     def __init__(self, shapes: tuple[torch.Size, ...], dtype: torch.dtype, device: torch.device) -> None:
         sizes = [shape.numel() for shape in shapes]
@@ -94,14 +115,14 @@ class Message:
         # Where the processor cannot write into the message itself, the header goes through a small buffer.
         self._aside = None if self.raw.is_cpu else torch.zeros(HEADER_BYTES, dtype=torch.uint8)
         self._words = (self.raw if self._aside is None else self._aside)[:HEADER_BYTES].numpy().data
-        body = self.raw[HEADER_BYTES:].view(dtype)
-        self.vectors = [part.view(shape) for part, shape in zip(torch.split(body, sizes), shapes, strict=True)]
-        self._body = body if all(len(shape) == 1 for shape in shapes) else None
+        self.body = self.raw[HEADER_BYTES:].view(dtype)
+        self.vectors = [part.view(shape) for part, shape in zip(torch.split(self.body, sizes), shapes, strict=True)]
+        self._in_one = all(len(shape) == 1 for shape in shapes)
 
     def fill(self, vectors: tuple[Tensor, ...]) -> None:
         """Copy the vectors in."""
-        if self._body is not None and vectors[0].dtype == self._body.dtype:
-            torch.cat(vectors, out=self._body)  # half the time of copying them one by one
+        if self._in_one and vectors[0].dtype == self.body.dtype:
+            torch.cat(vectors, out=self.body)  # half the time of copying them one by one
         else:
             torch._foreach_copy_(self.vectors, vectors)
 

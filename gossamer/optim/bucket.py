@@ -104,6 +104,18 @@ class Bucket:
         elif weight_decay:
             self.grad.add_(self.x, alpha=weight_decay)
 
+    def not_finite(self) -> tuple[int, float] | None:
+        """The parameter group of the first gradient that is not finite, and what it is; None if all are.
+
+        A method may have changed `grad`, so this looks at the gradients of the parameters.
+        """
+        for group, parameter in zip(self.groups, self.parameters, strict=True):
+            gradient = torch.zeros(0) if parameter.grad is None else local(parameter.grad)
+            bad = gradient[~gradient.isfinite()]
+            if len(bad):
+                return group, float(bad[0])
+        return None
+
     def coefficient(self, values: Sequence[float]) -> Scalar:
         """One value per parameter group as a number or, if those of this bucket differ, as a vector like x."""
         mine = [values[g] for g in self.groups]

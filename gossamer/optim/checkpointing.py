@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
-from gossamer.errors import InputError
+from gossamer.errors import DiskError, InputError
 from gossamer.network.agreement import meeting_board
 from gossamer.optim.bucket import mean_over
 from gossamer.optim.decentralized import DecentralizedOptimizer
@@ -92,14 +92,13 @@ class Checkpoints:
         self.model, self.optimizer, self.every, self.extra = model, optimizer, every, dict(extra or {})
         net = optimizer.network
         _refuse_shared_nodes(optimizer)
-        if name is None:
-            name = net.topology.labels[net.node] if net.topology.labels else str(net.node)
-        self.name = name
+        self.name = name = optimizer.node_name if name is None else name
         self.directory = Path(directory) / f"node-{quote(name, safe=' ')}"
         self._reach = rounds_to_reach_all(net.topology)
         self.kept = -(-self._reach // every) + 2
         """How many checkpoints are kept at most times: nodes may be some rounds apart."""
         self._names: list[str] = []
+        self._begun = False
         self._interrupts = Interrupts()
         _warn_of_a_store_that_outlives_its_processes()
 
@@ -141,10 +140,13 @@ class Checkpoints:
         restart = agree(told, net.topology.fingerprint)
         self._names = [holding.name for holding in told]
         files.remove_unfinished(self.directory)
+        self._begun = self.directory.is_dir()
         if restart.exact:
-            saved = files.read(files.path_of(self.directory, restart.round))
-            self._load(saved, files.path_of(self.directory, restart.round))
-            self.optimizer.load_state_dict(saved["content"]["optimizer"])
+            path = files.path_of(self.directory, restart.round)
+            saved = files.read(path)
+            with files.taking_over(path):
+                self._load(saved, path)
+                self.optimizer.load_state_dict(saved["content"]["optimizer"])
         elif restart.holders:
             self._rejoin(restart, told)
         for round in files.rounds_in(self.directory):
@@ -164,7 +166,7 @@ class Checkpoints:
         for round in files.rounds_in(self.directory):
             path = files.path_of(self.directory, round)
             try:
-                settings = files.read(path)["settings"]
+                settings, names, graph = _settings(files.read(path))
             except files.Damaged as error:
                 log.warning(
                     "The checkpoint %s is damaged (%s): it is passed over and kept as %s.",
@@ -174,8 +176,8 @@ class Checkpoints:
                 )
                 continue
             files.refuse_foreign(path, settings, {"method": self.optimizer.method.facts.title, "node": self.name})
-            nodes = tuple(settings["nodes"])
-            rounds[round] = membership(nodes, settings["graph"])
+            nodes = tuple(names)
+            rounds[round] = membership(nodes, graph)
         return Holding(self.name, rounds, nodes)
 
     def _load(self, saved: dict[str, Any], path: Path, new: bool = False) -> None:
@@ -198,7 +200,7 @@ class Checkpoints:
             elif not new or isinstance(value, LRScheduler | torch.amp.GradScaler):
                 value.load_state_dict(content["extra"][key])
         if not new:
-            _restore_generators(content["generators"])
+            restore_generators(content["generators"])
 
     def _rejoin(self, restart: Restart, told: list[Holding]) -> None:
         """Go on among other nodes; the new ones get the file of the first holder, and then the mean of all."""
@@ -207,14 +209,16 @@ class Checkpoints:
         some_new = len(restart.holders) < net.n
         sent = self._sent_by(restart.holders[0], path) if some_new else b""
         saved = files.from_bytes(sent) if new else files.read(path)
-        self._load(saved, path, new)
+        with files.taking_over(path):
+            self._load(saved, path, new)
         if some_new:
             for buffer in self.model.buffers():
                 if buffer.is_floating_point():
                     mean = mean_over(buffer, net, restart.holders, restart.round)
                     if new:
                         buffer.copy_(mean)
-        self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
+        with files.taking_over(path):
+            self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
         fresh = [told[i].name for i in range(net.n) if i not in restart.holders]
         log.warning(
             "Other nodes or another graph than in the checkpoints: %s continue from their own models of round %d%s.",
@@ -276,7 +280,7 @@ class Checkpoints:
         content = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generators": _generator_states(),
+            "generators": generator_states(),
             "extra": extra,
         }
         settings = {
@@ -286,7 +290,18 @@ class Checkpoints:
             "graph": self.optimizer.network.topology.fingerprint,
         }
         round = self.optimizer.round
+        if not files.is_finite([content["model"], content["optimizer"]["state"]]):
+            raise InputError(
+                f"The model or the optimizer of node {self.name} holds numbers that are not finite in round {round}, "
+                f"so no checkpoint is written: the last one is the one to go on from, with a smaller step size."
+            )
+        if self._begun and not self.directory.is_dir():
+            raise DiskError(
+                f"The directory {self.directory} has been removed while the run was using it; stop, put it back if you "
+                f"can, and start again: a new one would hold only a part of the checkpoints."
+            )
         path = files.write(self.directory, round, settings, content)
+        self._begun = True
         confirmed = self._confirm(round)
         for old in files.rounds_in(self.directory)[: -self.kept]:
             if old < confirmed:
@@ -307,8 +322,9 @@ class Checkpoints:
         try:
             board.set(keys[group.rank()], str(round))
             return min(int(text) for text in board.multi_get(keys)) if board.check(keys) else -1
-        except RuntimeError:
-            return -1  # the process that holds the store is gone: the next message will fail
+        except (RuntimeError, ValueError):
+            # The process that holds the store is gone, and the next message will fail; or a key holds no number.
+            return -1
 
     def _end(self) -> NoReturn:
         self.optimizer.close()
@@ -322,6 +338,18 @@ class Checkpoints:
         raise SystemExit(128 + number)
 
 
+def _settings(saved: dict[str, Any]) -> tuple[dict[str, Any], list[str], str]:
+    """The settings of a checkpoint, the names of its nodes and its graph; `Damaged` if it lacks what is needed."""
+    settings, content = saved["settings"], saved["content"]
+    names, graph = settings.get("nodes"), settings.get("graph")
+    for part in ("model", "optimizer", "generators", "extra"):
+        if not isinstance(content.get(part), dict):
+            raise files.Damaged(f"it holds no {part}")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not isinstance(graph, str):
+        raise files.Damaged("it does not say which nodes it belongs to")
+    return settings, names, graph
+
+
 def _warn_of_a_store_that_outlives_its_processes() -> None:
     """torchrun keeps one store over all restarts, in which init_process_group finds the addresses of the dead."""
     restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
@@ -329,7 +357,8 @@ def _warn_of_a_store_that_outlives_its_processes() -> None:
     if kept and restarts != "0" and os.environ.get("RANK") == "0":
         log.warning(
             "torchrun may restart this program (--max-restarts=%s), but init_process_group can then hang; set "
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun.",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun or, if it was started with "
+            "--master-addr, start torchrun itself again instead.",
             restarts,
         )
 
@@ -346,7 +375,7 @@ def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:
         )
 
 
-def _generator_states() -> dict[str, Any]:
+def generator_states() -> dict[str, Any]:
     """The random generators of torch, its accelerators, Python and NumPy, as plain tensors and numbers."""
     version, words, gauss = random.getstate()
     name, key, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
@@ -358,8 +387,8 @@ def _generator_states() -> dict[str, Any]:
     }
 
 
-def _restore_generators(states: dict[str, Any]) -> None:
-    """Take over what `_generator_states` gave. Accelerators that this machine does not have are skipped."""
+def restore_generators(states: dict[str, Any]) -> None:
+    """Take over what `generator_states` gave. Accelerators that this machine does not have are skipped."""
     torch.set_rng_state(states["torch"])
     for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, device)

@@ -4,6 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
@@ -16,9 +17,11 @@ from gossamer import topology as graphs
 from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.network import DistributedNetwork
+from gossamer.network.faults import Fault, value_of
 from gossamer.network.waiting import TIMEOUT
+from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket, buckets_for
-from gossamer.optim.meeting import Meeting
+from gossamer.optim.meeting import Meeting, refuse_wrapper
 from gossamer.optim.param_groups import (
     COMMON,
     Rules,
@@ -27,7 +30,7 @@ from gossamer.optim.param_groups import (
     refuse_foreign_groups,
     state_by_parameter,
 )
-from gossamer.optim.process_group import find_group, refuse_averaging_across
+from gossamer.optim.process_group import averaging_across, find_group
 from gossamer.topology import Topology
 
 _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
@@ -37,10 +40,10 @@ _numbers = itertools.count()
 class DecentralizedOptimizer(torch.optim.Optimizer):
     """One node of a decentralized method, as an optimizer.
 
-    Every process calls `step()` equally often. In the first step the nodes make sure that they were started alike and,
-    in round 0, that they hold equal parameters (those of node 0 win). Parameters that require a gradient are exchanged,
-    whether or not they have one in this round; buffers stay with their node. Gradients, accumulated and clipped as the
-    user likes, are never changed.
+    Every process calls `step()` equally often. In the first step the nodes make sure that they were started alike, that
+    nothing else averages their gradients and, in round 0, that they hold equal parameters (those of node 0 win).
+    Parameters that require a gradient are exchanged, whether or not they have one in this round; buffers stay with
+    their node. Gradients, accumulated and clipped as the user likes, are never changed.
 
     Each step of a tracking method leaves a message under way. Parameters that are written between steps are therefore
     not what the neighbours get: call `resend()` on all nodes after writing them. Forgetting it raises an error where
@@ -73,28 +76,35 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         hyperparameters: dict[str, Any] | None = None,
         *,
         weight_decay: float = 0.0,
+        decoupled: bool = False,
         topology: str | Topology | None = None,
         group: dist.ProcessGroup | DeviceMesh | None = None,
         node: int | str | None = None,
         node_weight: float | None = None,
         model: nn.Module | None = None,
+        equal_gradients: Literal["refuse", "allow"] = "refuse",
         overlap: bool = True,
         wire: Literal["bf16"] | None = None,
         timeout: float = TIMEOUT,
+        nonfinite: Literal["stop", "skip"] = "stop",
     ) -> None:
+        if nonfinite not in ("stop", "skip"):
+            raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
         processes = find_group(group)
         graph = self._graph(topology, 1 if processes is None else processes.size())
-        if model is not None:
-            refuse_averaging_across(model, processes)
+        if model is not None and equal_gradients != "allow":
+            refuse_wrapper(averaging_across(processes, model.parameters()))
         self.network = DistributedNetwork(graph, processes, node=node, wire=wire, timeout=timeout)
         self.overlap = overlap
         self._options = list(hyperparameters or {})
         self._buckets: list[Bucket] = []
-        self._meeting = Meeting(self.network, self.method.facts, node_weight)
-        self._overflows = 0
+        self._meeting = Meeting(self.network, self.method.facts, node_weight, equal_gradients)
+        self._nonfinite = nonfinite
+        self._overflows = self._skipped = 0
         self._loaded = self._laid_out = False
         self._number = next(_numbers)
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **(hyperparameters or {}), "round": 0})
+        defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
+        super().__init__(params, {**defaults, "round": 0})
         _live.add(self)
 
     def _graph(self, topology: str | Topology | None, nodes: int) -> Topology:
@@ -118,6 +128,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def node(self) -> int:
         """This process's persistent node id."""
         return self.network.node
+
+    @property
+    def node_name(self) -> str:
+        """What the node is called, whatever its rank: its label in the topology, or its number."""
+        labels = self.network.topology.labels
+        return labels[self.node] if labels else str(self.node)
 
     @torch.no_grad()
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -190,14 +206,39 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         # What may be refused comes first, for all buckets: a step is made as a whole or not at all.
         for bucket, rule in zip(self._buckets, rules, strict=True):
             bucket.load_gradients(scale, rule.weight_decay, overflow)
+        if self._nonfinite == "skip" and not all(is_finite(bucket.grad) for bucket in self._buckets):
+            self._skipped += 1
+            for bucket, rule in zip(self._buckets, rules, strict=True):
+                bucket.load_gradients(scale, rule.weight_decay, overflow=True)
         for bucket, rule in zip(self._buckets, rules, strict=True):
-            rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
+            if isinstance(rule.shrink, Tensor) or rule.shrink != 1:
+                bucket.state.shrink(bucket.x, rule.shrink)
+            # What is sent is looked at by the network; what is wrong with it is known here.
+            self.network.explain = partial(self._fault, bucket, now)
+            try:
+                rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
+            finally:
+                self.network.explain = None
             bucket.write()
             if not self.overlap:
                 bucket.drain()
         self._loaded = self._laid_out = False
         for group in self.param_groups:
             group["round"] = now + 1
+
+    def _fault(self, bucket: Bucket, round: int, _: int) -> Fault:
+        """What is not finite in a bucket: the gradient of one of its groups, or what the method made of it."""
+        where = bucket.not_finite()
+        if where is None:
+            return Fault("model", self.node, round, lr=float(self.param_groups[bucket.groups[0]]["lr"]))
+        group, value = where
+        return Fault("gradient", self.node, round, group, value_of(value), float(self.param_groups[group]["lr"]))
+
+    def diverged(self, value: float, what: str = "loss") -> GossamerError:
+        """The error to raise instead of a step, on a node whose loss is not finite: all other nodes are told."""
+        return self.network.stop(
+            Fault(what, self.node, self.round, value=value_of(value), lr=float(self.param_groups[0]["lr"]))
+        )
 
     def _take_over_writes(self, bucket: Bucket) -> None:
         """Continue from what the user has written, or refuse it where the old values are already under way."""
@@ -270,11 +311,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _take_over(self, state_dict: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
         """Load the parameter groups; the saved state of every parameter that has one."""
-        refuse_foreign_groups(state_dict, [*COMMON, *self._options, "round"], type(self).__name__)
+        refuse_foreign_groups(state_dict, [*COMMON, *self._options, "round"], type(self).__name__, self.param_groups[0])
         saved = state_by_parameter(state_dict, self.param_groups)
         for bucket in self._buckets:
             bucket.drain()
         super().load_state_dict({**state_dict, "state": {}})
+        for group in self.param_groups:
+            group.setdefault("decoupled", False)  # a checkpoint of an older version
         return saved
 
     @contextmanager
@@ -316,11 +359,19 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return torch.cat([parts[p].reshape(-1) for p in every if p in parts]) if parts else None
 
     def stats(self) -> dict[str, Any]:
-        """Rounds, messages, bytes, seconds waited for each peer, and rounds in which GradScaler found an overflow."""
-        return {"round": self.round, **self.network.stats(), "overflows": self._overflows}
+        """Rounds, messages, bytes, seconds waited for each peer, and how many rounds counted as gradient zero.
+
+        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip".
+        """
+        return {
+            "round": self.round,
+            **self.network.stats(),
+            "overflows": self._overflows,
+            "skipped": self._skipped,
+        }
 
     def close(self) -> None:
-        """Wait for the last message, so that this process may leave. Called when the process ends."""
+        """Part from the other nodes: see `DistributedNetwork.close`. Called when the process ends."""
         self.network.close()
 
 

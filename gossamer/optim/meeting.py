@@ -2,28 +2,43 @@
 
 import hashlib
 import math
-import sys
-import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_choice
 from gossamer.errors import InputError, PeerError
 from gossamer.methods import Facts
 from gossamer.network import DistributedNetwork
 from gossamer.optim.bucket import Bucket
 from gossamer.optim.param_groups import Rule
+from gossamer.optim.process_group import averaging_across
+
+REMEDY = (
+    "Train without DistributedDataParallel or FSDP across nodes, every node with its own data: Lightning with "
+    "gossamer.integrations.lightning.GossipStrategy, Hugging Face with "
+    "gossamer.integrations.transformers.GossipTrainer; if you mean it, give the optimizer equal_gradients='allow'."
+)
 
 _COUNTS = 64
 """Bytes that a message may hold besides its vectors: RelaySum's counts."""
 
 
 class Meeting:
-    """Where the nodes check that they were started alike, start from equal parameters, and learn the nodes' weights."""
+    """Where the nodes check that they were started alike, start from equal parameters, and learn the nodes' weights.
 
-    def __init__(self, network: DistributedNetwork, method: Facts, node_weight: float | None) -> None:
+    Unless equal gradients are allowed, it also refuses to start where something else already averages the gradients.
+    """
+
+    def __init__(
+        self, network: DistributedNetwork, method: Facts, node_weight: float | None, equal_gradients: str = "refuse"
+    ) -> None:
+        check_choice("The optimizer", "equal_gradients", equal_gradients, ("refuse", "allow"))
         self._network, self._method = network, method
+        self._equal_gradients = equal_gradients
         self._node_weight = None if node_weight is None else _weight(node_weight)
         self._room: int | None = None
         self.due = True
@@ -47,6 +62,9 @@ class Meeting:
         """
         self._announce(round, buckets)
         starting = [(b, r) for b, r in zip(buckets, rules, strict=True) if b.born == round]
+        wrapper = "" if self._equal_gradients == "allow" else self._wrapper(buckets)
+        if wrapper:
+            starting, facts = [], {}  # FSDP leaves parameters of other shapes
         digests = []
         for bucket, _ in starting:
             bucket.read()
@@ -55,22 +73,26 @@ class Meeting:
             seen = _digest(bucket.grad) if bool(bucket.grad.any()) else ""
             digests.append((_digest(bucket.x), seen))
         told = self._network.join(
-            {"method": self._method.title, "round": round, **facts}, {"starting": digests, "weight": self._node_weight}
+            {"method": self._method.title, "round": round, "equal_gradients": self._equal_gradients, **facts},
+            {"starting": digests, "weight": self._node_weight, "wrapper": wrapper},
         )
+        if self._equal_gradients == "refuse" and self._network.n > 1:
+            try:
+                _refuse_averaging(told)
+            except InputError:
+                with suppress(PeerError):
+                    self._network.join()  # nobody leaves before all know why
+                raise
         self._weigh([t["weight"] for t in told])
         for k, (bucket, rule) in enumerate(starting):
             if len({t["starting"][k][0] for t in told}) > 1:
                 self._network.broadcast(bucket.x)
                 bucket.write()
             bucket.begin(rule.method)
-        gradients = {tuple(seen for _, seen in t["starting"]) for t in told}
-        if starting and self._network.n > 1 and len(gradients) == 1 and all(gradients.pop()):
-            warnings.warn(
-                "All nodes have the same first gradient to the bit: either they all read the same data, or something "
-                "(DistributedDataParallel over all nodes?) already averages their gradients.",
-                stacklevel=_level_of_the_user(),
-            )
         self.due = False
+
+    def _wrapper(self, buckets: Sequence[Bucket]) -> str:
+        return averaging_across(self._network.group, (p for bucket in buckets for p in bucket.parameters))
 
     def _announce(self, round: int, buckets: Sequence[Bucket]) -> None:
         """Before every meeting but the first, announce it: the neighbours may expect an ordinary message instead."""
@@ -89,6 +111,27 @@ class Meeting:
             self.scale = self._node_weight * self._network.n / sum(given)
 
 
+def refuse_wrapper(wrapper: str) -> None:
+    """Raise if `averaging_across` has found something."""
+    if wrapper:
+        raise InputError(
+            f"The model is wrapped in {wrapper}: it averages their gradients before the optimizer sees them, and no "
+            f"node would train on its own data. {REMEDY}"
+        )
+
+
+def _refuse_averaging(told: Sequence[dict[str, Any]]) -> None:
+    """Raise, on all nodes alike, if something already averages the gradients, or if they are all the same."""
+    refuse_wrapper(max(t["wrapper"] for t in told))
+    gradients = {tuple(seen for _, seen in t["starting"]) for t in told}
+    first = gradients.pop()
+    if first and not gradients and all(first):
+        raise InputError(
+            "All nodes have the same first gradient to the bit: either something already averages their gradients, or "
+            f"they all read the same data (a seed that is the same on all nodes?). {REMEDY}"
+        )
+
+
 def _weight(given: float) -> float:
     """The weight as a number that can be told to all."""
     try:
@@ -104,11 +147,3 @@ def _weight(given: float) -> float:
 
 def _digest(vector: Tensor) -> str:
     return hashlib.sha256(vector.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
-
-
-def _level_of_the_user() -> int:
-    """How many calls above the caller of this the first one outside gossamer and torch is (torch wraps `step`)."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in ("gossamer", "torch"):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -29,6 +29,8 @@ class Options(TypedDict, total=False):
 
     weight_decay: float
     """L2: weight_decay * x is added to the gradient, before anything else; by default 0."""
+    decoupled: bool
+    """As in AdamW, x <- (1 - lr * weight_decay) x before the step, and nothing is added to the gradient."""
     topology: str | Topology | None
     """Who talks to whom: a name such as "ring", a `Topology`, or a schedule. One process needs none."""
     group: dist.ProcessGroup | DeviceMesh | None
@@ -38,13 +40,17 @@ class Options(TypedDict, total=False):
     node_weight: float | None
     """The share of this node in the common objective, for instance the number of its examples; by default equal."""
     model: nn.Module | None
-    """The model, to check that no DistributedDataParallel spans several nodes."""
+    """The model, to check already here and not only in the first step that no wrapper averages over several nodes."""
+    equal_gradients: Literal["refuse", "allow"]
+    """What to do if DDP or FSDP spans several nodes or all first gradients are equal; by default "refuse" to start."""
     overlap: bool
     """Whether the message of a tracking method travels during the next gradient (same trajectory); by default so."""
     wire: Literal["bf16"] | None
     """bf16 halves the messages and keeps the mean; by default vectors travel as they are."""
     timeout: float
     """Seconds until a silent peer is given up; by default half an hour."""
+    nonfinite: Literal["stop", "skip"]
+    """What a NaN or Inf in the gradient does: end the run on all nodes (default), or count that round as gradient 0."""
 
 
 class _Plain(DecentralizedOptimizer):
@@ -152,9 +158,11 @@ class ABm(_Momentum):
 class GTAdam(DecentralizedOptimizer):
     """GTAdam: Adam (without bias correction) on the tracked gradient; `gmax` bounds its second moment.
 
+    With `decoupled=True` the weight decay is AdamW's.
+
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)
-    >>> optimizer = GTAdam(model.parameters(), lr=1e-3, betas=(0.9, 0.99), gmax=10.0, topology="ring")
+    >>> optimizer = GTAdam(model.parameters(), lr=1e-3, weight_decay=0.01, decoupled=True, topology="ring")
     >>> model(torch.ones(1, 2)).sum().backward()
     >>> optimizer.step()
     """
@@ -224,14 +232,14 @@ def optimizer_of(method: Method, params: Params, lr: float, **options: Unpack[Op
     """The optimizer of any method, your own included: the same object that `gossamer.simulate` takes.
 
     Hyper-parameters keep the names that the method gives them, also in the parameter groups; `lr`, `weight_decay`,
-    `params` and `round` are taken there.
+    `decoupled`, `params` and `round` are taken there.
 
     >>> import torch
     >>> optimizer = optimizer_of(methods.DSGDm(beta=0.8), torch.nn.Linear(2, 1).parameters(), lr=0.05, topology="ring")
     >>> optimizer.param_groups[0]["beta"]
     0.8
     """
-    taken = {"lr", "weight_decay", "params", "round"} & method.hyperparameters.keys()
+    taken = {"lr", "weight_decay", "decoupled", "params", "round"} & method.hyperparameters.keys()
     if taken:
         raise InputError(
             f"{method.facts.title} has a hyper-parameter called {', '.join(sorted(taken))}, which means something else "

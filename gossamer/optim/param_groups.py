@@ -5,8 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from gossamer._common.checks import check_switch
 from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.methods.contract import Scalar
@@ -23,6 +25,8 @@ class Rule:
     method: Method
     lr: Scalar
     weight_decay: Scalar
+    shrink: Scalar
+    """What x is multiplied by before the step: 1, or 1 - lr * weight_decay where the decay is decoupled."""
 
 
 class Rules:
@@ -34,7 +38,7 @@ class Rules:
 
     def __init__(self, buckets: Sequence[Bucket], method: type[Method], hyperparameters: Sequence[str]) -> None:
         self._buckets, self._method = buckets, method
-        self._watched = ["weight_decay", *hyperparameters]
+        self._watched = ["weight_decay", "decoupled", *hyperparameters]
         self._key: list[tuple[Any, ...]] = []
         self._rules: list[Rule] = []
         self._settings = (0.0, 0)
@@ -50,8 +54,10 @@ class Rules:
         if key != self._key:
             options = [options_of(group) for group in groups]
             rates, decays = ([float(group[name]) for group in groups] for name in COMMON)
+            added = [0.0 if group["decoupled"] else decay for group, decay in zip(groups, decays, strict=True)]
+            shrinks = [1 - rate * (decay - l2) for rate, decay, l2 in zip(rates, decays, added, strict=True)]
             self._rules = [
-                Rule(self._method(**_blend(bucket, options)), bucket.coefficient(rates), bucket.coefficient(decays))
+                Rule(self._method(**_blend(bucket, options)), *map(bucket.coefficient, (rates, added, shrinks)))
                 for bucket in self._buckets
             ]
             self._settings = (rates[0], zlib.crc32(repr(key).encode()))
@@ -80,6 +86,7 @@ def check_group(group: dict[str, Any], title: str) -> None:
         value = float(group[name])
         if not (value >= 0 and value != float("inf")):
             raise InputError(f"{title} needs a finite {name} of at least 0, but {name} is {value:g}.")
+    check_switch(title, "decoupled", group["decoupled"])
     for parameter in group["params"]:
         if not parameter.is_floating_point():
             raise InputError(f"{title} trains real parameters, but one is of type {parameter.dtype}.")
@@ -90,7 +97,7 @@ def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, An
     facts: dict[str, str] = {}
     for number, (group, own) in enumerate(zip(groups, options, strict=True)):
         where = f" of parameter group {number}" if len(groups) > 1 else ""
-        values = {**{name: float(group[name]) for name in COMMON}, **own}
+        values = {**{name: float(group[name]) for name in COMMON}, "decoupled": group["decoupled"], **own}
         facts |= {name + where: str(value) for name, value in values.items()}
         names = group.get("param_names") or range(len(group["params"]))
         for name, p in zip(names, group["params"], strict=True):
@@ -99,8 +106,10 @@ def group_facts(groups: Sequence[dict[str, Any]], options: Sequence[dict[str, An
     return facts
 
 
-def refuse_foreign_groups(state_dict: dict[str, Any], keys: Collection[str], optimizer: str) -> None:
-    """Raise if a saved parameter group lacks one of the `keys` that `optimizer` writes into all of them."""
+def refuse_foreign_groups(
+    state_dict: dict[str, Any], keys: Collection[str], optimizer: str, ours: dict[str, Any]
+) -> None:
+    """Raise if a saved parameter group lacks one of the `keys` of `ours`, or has a value of another kind there."""
     for group in state_dict["param_groups"]:
         lacking = set(keys) - group.keys()
         if lacking:
@@ -108,6 +117,16 @@ def refuse_foreign_groups(state_dict: dict[str, Any], keys: Collection[str], opt
                 f"The checkpoint says nothing of {', '.join(sorted(lacking))}: it was saved by another optimizer "
                 f"or version, not by {optimizer}."
             )
+        for key in keys:
+            alike = ours[key] is None or _kind(group[key]) == _kind(ours[key])
+            if not alike or (_kind(group[key]) is float and not abs(float(group[key])) <= torch.finfo().max):
+                raise InputError(f"The checkpoint has {group[key]!r} for {key}, where {optimizer} has {ours[key]!r}.")
+
+
+def _kind(value: object) -> type:
+    """Its type; numbers are alike, in tensors too."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float if number or (isinstance(value, Tensor) and value.numel() == 1) else type(value)
 
 
 def state_by_parameter(state_dict: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[Tensor, dict[str, Any]]:

@@ -1,6 +1,9 @@
 """Which processes are the nodes."""
 
+import gc
 import os
+import sys
+from collections.abc import Iterable
 
 import torch.distributed as dist
 
@@ -8,8 +11,9 @@ import torch.distributed as dist
 # its threads outlive destroy_process_group and now and then abort the process at exit. Imported here, it usually comes
 # before init_process_group.
 import torch.distributed.nn.functional  # noqa: F401
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gossamer.errors import InputError
@@ -38,17 +42,39 @@ def find_group(group: dist.ProcessGroup | DeviceMesh | None) -> dist.ProcessGrou
     return None
 
 
-def refuse_averaging_across(model: nn.Module, group: dist.ProcessGroup | None) -> None:
-    """Raise if a DistributedDataParallel inside `model` spans several nodes of `group`."""
+def averaging_across(group: dist.ProcessGroup | None, parameters: Iterable[Tensor]) -> str:
+    """In words, what averages the gradients of `parameters` over several nodes of `group`; empty if nothing does.
+
+    Trainers wrap the model after the optimizer is made, so this looks at every module of the process.
+    """
     if group is None or group.size() == 1:
-        return
-    nodes = set(dist.get_process_group_ranks(group))
-    for module in model.modules():
-        if isinstance(module, DistributedDataParallel):
-            shared = nodes & set(dist.get_process_group_ranks(module.process_group))
-            if len(shared) > 1:
-                raise InputError(
-                    f"The model is wrapped in DistributedDataParallel over the ranks {sorted(shared)}, which are "
-                    f"different nodes: it would average their gradients and overwrite their weights; leave the wrapper "
-                    f"out, or give it a process group inside one node."
-                )
+        return ""
+    nodes, own = set(dist.get_process_group_ranks(group)), list(parameters)
+    mine, idle = {id(p) for p in own}, all(p.grad is None for p in own)
+    for module in _wrappers():
+        ranks = sorted(nodes & _ranks_of(module))
+        sharded = not isinstance(module, DistributedDataParallel)
+        # FSDP may replace parameters: those of an optimizer that was made before it never get a gradient.
+        if len(ranks) > 1 and (any(id(p) in mine for p in module.parameters()) or (sharded and idle)):
+            kind = "FSDP" if sharded else "DistributedDataParallel"
+            return f"{kind} over the ranks {ranks}, which are different nodes"
+    return ""
+
+
+def _wrappers() -> list[nn.Module]:
+    """Every living module that trains over several processes."""
+    kinds: tuple[type[nn.Module], ...] = (DistributedDataParallel,)
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # a tenth of a second to import, and of no use if nobody has
+    if fsdp is not None:
+        kinds += (fsdp.FullyShardedDataParallel, fsdp.FSDPModule)
+    # By type(): isinstance asks an object for its __class__, which a proxy may compute.
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
+
+
+def _ranks_of(module: nn.Module) -> set[int]:
+    """The ranks that a wrapper spans: those of its process group or, with fully_shard, of its parameters' meshes."""
+    group = getattr(module, "process_group", None)
+    if isinstance(group, dist.ProcessGroup):
+        return set(dist.get_process_group_ranks(group))
+    meshes = [p.device_mesh for p in module.parameters() if isinstance(p, DTensor)]
+    return {rank for mesh in meshes for rank in mesh.mesh.flatten().tolist()}

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from gossamer.report.comparison import ComparisonPanel, part_note
+from gossamer.report.comparison import ComparisonPanel, part_note, tested_on
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,33 @@ def line_charts(panel: ComparisonPanel) -> list[LineChart]:
     data, data_unit = _unit(_largest(panel, "bytes"), (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1)))
     time, time_unit = _unit(_largest(panel, "seconds"), (("hours", 3600), ("minutes", 60), ("seconds", 1)))
     epoch = ("epoch", "epoch", 1.0)
+    metric, name = panel.metric, panel.metric.name
+    title, axis, better = f"{name[0].upper()}{name[1:]}", f"test {metric.title}", _direction(panel)
+    reach = f"What a node sends to reach {'an' if name[0] in 'aeiou' else 'a'} {name}."
     found = [
-        _over(panel, "accuracy", "Test accuracy", "Mean over the nodes.", "accuracy", "test accuracy (%)",
-              epoch, scale=100),
-        _over(panel, "accuracy-bytes", "Accuracy against bytes sent", "What a node sends to reach an accuracy.",
-              "accuracy", "test accuracy (%)", ("bytes", f"sent per node ({data_unit})", data), scale=100),
-        _over(panel, "accuracy-seconds", "Accuracy against wall-clock",
+        _over(panel, name, f"Test {name}", f"Mean over the nodes{better}.", "metric", axis, epoch,
+              scale=metric.scale),
+        _over(panel, f"{name}-bytes", f"{title} against bytes sent", reach,
+              "metric", axis, ("bytes", f"sent per node ({data_unit})", data), scale=metric.scale),
+        _over(panel, f"{name}-seconds", f"{title} against wall-clock",
               "Time of the training rounds, without evaluations, on the machine that simulated all nodes, which may "
               "have been busier during one run than during another.",
-              "accuracy", "test accuracy (%)", ("seconds", time_unit, time), scale=100),
+              "metric", axis, ("seconds", time_unit, time), scale=metric.scale),
         _over(panel, "train-loss", "Training loss",
               "Each node on its own data, mean over the nodes since the last evaluation. It is also low where nodes "
               "drift apart and do badly on the others' data.",
               "train_loss", "training loss", epoch, log_y=True),
-        _over(panel, "node-spread", "Spread between nodes", "The best node's test accuracy minus the worst node's.",
-              "node_spread", "max − min accuracy (points)", epoch, scale=100, band=False),
+        _over(panel, "node-spread", "Spread between nodes",
+              f"The best node's test {name} minus the worst node's." if metric.higher_is_better
+              else f"The worst node's test {name} minus the best node's.",
+              "node_spread", f"max − min {name}{' (points)' if metric.percent else ''}", epoch, scale=metric.scale,
+              band=False),
         _over(panel, "consensus", "Consensus distance", "(1/N) Σ |xᵢ − x̄|²: how far the nodes' models are apart.",
               "consensus_distance", "consensus distance", epoch, log_y=True),
         _over(panel, "tracking", "Tracking error",
               "(1/N) Σ |yᵢ − ȳ|²: how far the nodes' estimates of the common direction are apart; tracking methods.",
               "tracking_error", "tracking error", epoch, log_y=True),
-        _node_accuracies(panel),
+        _node_figures(panel),
         _step_sizes(panel),
     ]  # fmt: skip
     # Most methods do not track: with only one that does, the chart would compare nothing.
@@ -100,8 +106,9 @@ def _over(
             if math.isfinite(a) and math.isfinite(m) and (m > lowest or not log_y)
         ]
         if points:
-            series.append(_series(entry.method, points, log_y, top=scale if column == "accuracy" else math.inf))
-    if column in ("accuracy", "node_spread"):
+            is_share = column == "metric" and panel.metric.percent
+            series.append(_series(entry.method, points, log_y, top=scale if is_share else math.inf))
+    if column in ("metric", "node_spread"):
         caption = f"{caption} {part_note(run.rows for entry in panel.entries for run in entry.cell.runs)}".rstrip()
     if any(s.low for s in series):
         caption += " The band is ± one standard deviation over the seeds."
@@ -117,23 +124,29 @@ def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, 
     return Series(method, x, y, [s for *_, s in points], low, [min(m + s, top) for _, m, s in points])
 
 
-def _node_accuracies(panel: ComparisonPanel) -> LineChart:
-    entries = [e for e in panel.entries if e.node_accuracy]
+def _direction(panel: ComparisonPanel) -> str:
+    """A word on the direction where it is not that of an accuracy."""
+    return "" if panel.metric.higher_is_better else "; lower is better"
+
+
+def _node_figures(panel: ComparisonPanel) -> LineChart:
+    metric = panel.metric
+    entries = [e for e in panel.entries if e.node_figures]
     width = 0.7 / max(1, len(entries))
     series = []
     for k, entry in enumerate(entries):
         # The points of a node's methods are side by side.
         shift = width * (k - (len(entries) - 1) / 2)
-        x = [node + shift for node in range(len(entry.node_accuracy))]
-        series.append(Series(entry.method, x, [100 * a for a in entry.node_accuracy]))
-    nodes = max((len(e.node_accuracy) for e in entries), default=0)
+        x = [node + shift for node in range(len(entry.node_figures))]
+        series.append(Series(entry.method, x, [metric.scale * a for a in entry.node_figures]))
+    nodes = max((len(e.node_figures) for e in entries), default=0)
     step = max(1, math.ceil(nodes / 16))
     return LineChart(
-        "node-accuracy",
-        "Accuracy of every node",
-        "Every node's own model on the common test set at the end, averaged over the seeds.",
+        f"node-{metric.name}",
+        f"{metric.name[0].upper()}{metric.name[1:]} of every node",
+        f"Every node's own model on {tested_on(panel)} at the end, averaged over the seeds{_direction(panel)}.",
         "node",
-        "test accuracy (%)",
+        f"test {metric.title}",
         tuple(series),
         points_only=True,
         ticks=tuple(float(node) for node in range(0, nodes, step)),
@@ -143,16 +156,17 @@ def _node_accuracies(panel: ComparisonPanel) -> LineChart:
 def _step_sizes(panel: ComparisonPanel) -> LineChart:
     series = []
     for entry in panel.entries:
-        points = [(lr, 100 * score) for lr, score in entry.step_sizes if lr > 0 and math.isfinite(score)]
+        points = [(lr, panel.metric.scale * score) for lr, score in entry.step_sizes if lr > 0 and math.isfinite(score)]
         if len(points) > 1:
             series.append(Series(entry.method, [x for x, _ in points], [y for _, y in points], chosen=entry.cell.lr))
     ticks = sorted({x for s in series for x in s.x})
     return LineChart(
         "step-sizes",
         "Choice of the step size",
-        "Accuracy on the validation set for every step size that was tried; the larger marker is the chosen one.",
+        f"{panel.metric.name[0].upper()}{panel.metric.name[1:]} on the validation set for every step size that was "
+        f"tried; the larger marker is the chosen one{_direction(panel)}.",
         "step size",
-        "validation accuracy (%)",
+        f"validation {panel.metric.title}",
         tuple(series),
         log_x=True,
         ticks=tuple(ticks) if len(ticks) <= 6 else (),

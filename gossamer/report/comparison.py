@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer._common.metrics import Row
+from gossamer._common.metrics import ACCURACY, MetricFacts, Row
 from gossamer._common.specs import normalized, split
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
@@ -29,17 +29,20 @@ FloatArray = NDArray[np.float64]
 MOST_POINTS = 200
 """Curves with more evaluations are thinned out to this many points."""
 
-_COLUMNS: dict[str, Callable[[Row], float | None]] = {
-    "epoch": lambda row: row.get("epoch"),
-    "bytes": lambda row: row.get("bytes_sent"),
-    "seconds": lambda row: row.get("seconds"),
-    "accuracy": lambda row: row.get("accuracy"),
-    "averaged_accuracy": lambda row: row.get("averaged_accuracy"),
-    "train_loss": lambda row: row.get("train_loss"),
-    "node_spread": lambda row: row["accuracy_max"] - row["accuracy_min"] if "accuracy_max" in row else None,
-    "consensus_distance": lambda row: row.get("consensus_distance"),
-    "tracking_error": lambda row: row.get("tracking_error"),
+_COLUMNS: dict[str, Callable[[Row, str], float | None]] = {
+    "epoch": lambda row, metric: row.get("epoch"),
+    "bytes": lambda row, metric: row.get("bytes_sent"),
+    "seconds": lambda row, metric: row.get("seconds"),
+    "metric": lambda row, metric: row.get(metric),
+    "averaged": lambda row, metric: row.get(f"averaged_{metric}"),
+    "train_loss": lambda row, metric: row.get("train_loss"),
+    "node_spread": lambda row, metric: (
+        row[f"{metric}_max"] - row[f"{metric}_min"] if {f"{metric}_max", f"{metric}_min"} <= row.keys() else None
+    ),
+    "consensus_distance": lambda row, metric: row.get("consensus_distance"),
+    "tracking_error": lambda row, metric: row.get("tracking_error"),
 }
+"""What is read from a row of a run that measured `metric`."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,13 @@ class MethodResult:
         return f"{self.method} on {on}" if on else self.method
 
     @property
+    def metric(self) -> MetricFacts:
+        """What was measured, and whether higher is better."""
+        return self.cell.metric
+
+    @property
     def mean(self) -> float:
-        """Test accuracy, averaged over the seeds; nan if no run is done."""
+        """The metric on test data, averaged over the seeds; nan if no run is done."""
         return math.nan if self.cell.mean is None else self.cell.mean
 
     @property
@@ -97,31 +105,32 @@ class MethodResult:
     @cached_property
     def curves(self) -> dict[str, Band]:
         """Every metric over the course of training."""
-        return average([run.rows for run in self.runs], finished=bool(self._source.runs))
+        return average([run.rows for run in self.runs], bool(self._source.runs), self.metric.name)
 
     @cached_property
-    def node_accuracy(self) -> list[float]:
-        """The final accuracy of every node, averaged over the seeds; empty if no run is done."""
-        return node_accuracy([run.rows for run in self.cell.runs])
+    def node_figures(self) -> list[float]:
+        """The final metric of every node, averaged over the seeds; empty if no run is done."""
+        return node_figures([run.rows for run in self.cell.runs], self.metric.name)
 
     @property
     def step_sizes(self) -> list[tuple[float, float]]:
-        """Every step size with finished runs, and its validation accuracy."""
+        """Every step size with finished runs, and its metric on validation data."""
         return [(c.lr, c.score) for c in self.cell.candidates if math.isfinite(c.score)]
 
     @property
     def missing(self) -> str:
-        """Why there is no accuracy; empty if there is one."""
+        """Why there is no figure; empty if there is one."""
         return self.cell.missing
 
     @property
     def worst_node(self) -> float:
-        """The lowest final accuracy of any node with any seed; nan where it was not measured."""
-        return min((run.rows[-1].get("accuracy_min", math.nan) for run in self.cell.runs), default=math.nan)
+        """The worst final figure of any node with any seed; nan where it was not measured."""
+        found = (self.metric.worst(run.rows[-1]) for run in self.cell.runs)
+        return self.metric.worst_of([math.nan if value is None else value for value in found])
 
     def last(self, column: str) -> float:
         """A metric at the end, averaged over the seeds; nan where it was not measured or no run is done."""
-        return at_the_end([run.rows for run in self.cell.runs], column)
+        return at_the_end([run.rows for run in self.cell.runs], column, self.metric.name)
 
     @property
     def _source(self) -> Candidate:
@@ -138,6 +147,11 @@ class ComparisonPanel:
     """The same, fit for a file name."""
     settings: dict[str, Any]
     entries: tuple[MethodResult, ...]
+
+    @property
+    def metric(self) -> MetricFacts:
+        """What the methods are compared by, and whether higher is better."""
+        return self.entries[0].metric
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -162,7 +176,7 @@ class ComparisonPanel:
 
     @property
     def best(self) -> MethodResult | None:
-        """The method with the highest accuracy, if any has one."""
+        """The method with the best figure, if any has one."""
         return self.entries[0] if math.isfinite(self.entries[0].mean) else None
 
 
@@ -181,6 +195,11 @@ class Comparison:
     def methods(self) -> list[str]:
         """All methods, the best first."""
         return list(self.looks)
+
+    @property
+    def metrics(self) -> list[MetricFacts]:
+        """What the panels are compared by, each once."""
+        return list(dict.fromkeys(panel.metric for panel in self.panels))
 
     @cached_property
     def values(self) -> dict[str, list[Any]]:
@@ -219,7 +238,8 @@ class Comparison:
         counts = {status: sum(r.status == status for r in self.runs) for status in ("unfinished", "failed", "diverged")}
         words = {"unfinished": "not finished", "failed": "failed", "diverged": "diverged"}
         told = [f"{n} of {len(self.runs)} runs {words[status]}" for status, n in counts.items() if n]
-        return [f"{', '.join(told)}. Accuracies are those of finished runs."] if told else []
+        figures = "Accuracies" if self.metrics == [ACCURACY] else "Figures"
+        return [f"{', '.join(told)}. {figures} are those of finished runs."] if told else []
 
 
 def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
@@ -236,18 +256,20 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
     groups = _joined(_by_settings(cells))
     groups.sort(key=lambda group: [natural(value) for value in group[0].values()])
     varied = [key for key in groups[0][0] if len({json.dumps(settings[key]) for settings, _ in groups}) > 1]
-    if (
-        len({(s["dataset"], s["model"]) for s, _ in groups}) == len({s["dataset"] for s, _ in groups})
-        and len(varied) > 1
-    ):
-        # The model follows from the dataset.
-        varied = [key for key in varied if key != "model"]
+    differing = list(varied)
+    # The model, the loss and what else follows from the dataset need not be named beside it.
+    for key in ("model", "loss", "metric", "evaluate", "partition", "batch_size"):
+        follows = len({(s["dataset"], s[key]) for s, _ in groups}) == len({s["dataset"] for s, _ in groups})
+        if follows and len(varied) > 1:
+            varied = [other for other in varied if other != key]
     panels: list[ComparisonPanel] = []
     for settings, entries in groups:
         name = _name(settings, varied)
         key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
         if any(panel.key == key for panel in panels):
             key = f"{key}-{len(panels)}"
+        if "metric" in differing:
+            name += f": {entries[0].metric.title}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
     return Comparison(found, cells, tuple(panels), _looks(panels))
@@ -305,7 +327,7 @@ def natural(value: Any) -> tuple[Any, ...]:
     return tuple((0, float(part), "") if k % 2 else (1, 0.0, part) for k, part in enumerate(parts))
 
 
-def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, Band]:
+def average(runs: Sequence[Sequence[Row]], finished: bool = True, metric: str = "accuracy") -> dict[str, Band]:
     """Every column's band over runs that differ in their seed.
 
     The partition depends on the seed, so epochs differ in their number of rounds, and evaluations do not coincide.
@@ -317,21 +339,40 @@ def average(runs: Sequence[Sequence[Row]], finished: bool = True) -> dict[str, B
     common = _thinned(min(along, key=lambda places: places[-1], default=np.empty(0)))
     pairs = list(zip(along, kept, strict=True))
     return {
-        name: _band([np.interp(common, places, _numbers(rows, value)) for places, rows in pairs])
+        name: _band([np.interp(common, places, _numbers(rows, value, metric)) for places, rows in pairs])
         for name, value in _COLUMNS.items()
     }
 
 
-def at_the_end(runs: Sequence[Sequence[Row]], column: str) -> float:
+def at_the_end(runs: Sequence[Sequence[Row]], column: str, metric: str = "accuracy") -> float:
     """A column's last value of every run, averaged over the runs; nan where one has none."""
-    last = [_numbers(rows[-1:], _COLUMNS[column])[0] for rows in runs if rows]
+    last = [_numbers(rows[-1:], _COLUMNS[column], metric)[0] for rows in runs if rows]
     return float(np.mean(last)) if last else math.nan
 
 
-def node_accuracy(runs: Sequence[Sequence[Row]]) -> list[float]:
-    """The final accuracy of every node, averaged over the runs."""
-    last = [rows[-1]["node_accuracy"] for rows in runs if rows and rows[-1].get("node_accuracy")]
+def node_figures(runs: Sequence[Sequence[Row]], metric: str = "accuracy") -> list[float]:
+    """The final metric of every node, averaged over the runs."""
+    last = [rows[-1][f"node_{metric}"] for rows in runs if rows and rows[-1].get(f"node_{metric}")]
     return [float(v) for v in np.mean(last, axis=0)] if last else []
+
+
+def tested_on(panel: ComparisonPanel) -> str:
+    """What the figures were measured on, as part of a sentence."""
+    return "the common test set" if panel.settings["evaluate"] == "common" else "its node's own test part"
+
+
+def epoch_note(panel: ComparisonPanel) -> str:
+    """What an epoch is where nodes hold different numbers of samples; empty where they hold the same."""
+    counts = panel.about.get("partition", {}).get("counts", [])
+    sizes, batch = [sum(row) for row in counts], panel.settings["batch_size"]
+    if len(set(sizes)) < 2:
+        return ""
+    rounds = -(-sum(sizes) // (len(sizes) * batch))
+    return (
+        f"The nodes hold {min(sizes):,} to {max(sizes):,} samples. An epoch is {rounds:,} "
+        f"round{'' if rounds == 1 else 's'} for all of them, the mean number of samples over the batch size: in it an "
+        f"average node passes once over its own data, a smaller one more often, a larger one less."
+    )
 
 
 def part_note(runs: Iterable[Sequence[Row]]) -> str:
@@ -354,8 +395,8 @@ def _thinned(places: FloatArray) -> FloatArray:
     return np.take(places, chosen)
 
 
-def _numbers(rows: Sequence[Row], value: Callable[[Row], float | None]) -> FloatArray:
-    return np.array([value(row) for row in rows], dtype=float)
+def _numbers(rows: Sequence[Row], value: Callable[[Row, str], float | None], metric: str) -> FloatArray:
+    return np.array([value(row, metric) for row in rows], dtype=float)
 
 
 def _band(values: list[FloatArray]) -> Band:

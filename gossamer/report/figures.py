@@ -1,12 +1,13 @@
 """Figures by matplotlib: the report's charts for papers, and what the `.plot()` of a graph, partition or run draws."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer._common import plotting
 from gossamer._common.files import replacing
-from gossamer._common.metrics import Row
+from gossamer._common.metrics import ACCURACY, MetricFacts, Row
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
@@ -112,20 +113,21 @@ def draw_partition(partition: "Partition", path: Path, class_names: Sequence[str
     save(_partition_figure(counts, names, partition.recipe, (min(4 + 0.35 * len(counts), 16), 4)), path)
 
 
-def draw_run(rows: Sequence[Row], path: Path, title: str = "") -> None:
-    """Draw accuracy over epochs into a .png, .svg or .pdf file: mean, range over the nodes, and averaged model."""
+def draw_run(rows: Sequence[Row], path: Path, title: str = "", metric: MetricFacts = ACCURACY) -> None:
+    """Draw the metric over epochs into a .png, .svg or .pdf file: mean, range over the nodes, and averaged model."""
     if not rows:
         raise InputError("The run has no evaluations yet, so there is nothing to draw.")
     _check_format(path)
     figure, axes = _empty(5.2, 3.4)
     epochs = [row["epoch"] for row in rows]
     lowest, highest, mean, averaged = (
-        [100 * row[key] for row in rows] for key in ("accuracy_min", "accuracy_max", "accuracy", "averaged_accuracy")
+        [metric.scale * row.get(key.format(metric.name), math.nan) for row in rows]
+        for key in ("{}_min", "{}_max", "{}", "averaged_{}")
     )
     axes.fill_between(epochs, lowest, highest, color=VERMILION, alpha=0.2, lw=0, label="worst to best node")
     axes.plot(epochs, mean, color=VERMILION, label="mean over nodes")
     axes.plot(epochs, averaged, "k--", lw=1, label="averaged model")
-    axes.set(xlabel="\n".join(filter(None, ["epoch", part_note([rows])])), ylabel="test accuracy (%)", title=title)
+    axes.set(xlabel="\n".join(filter(None, ["epoch", part_note([rows])])), ylabel=f"test {metric.title}", title=title)
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     save(figure, path)

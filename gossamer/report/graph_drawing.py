@@ -23,8 +23,8 @@ def places(nodes: int, edges: Sequence[Edge]) -> list[Place]:
 
 
 def svg(nodes: int, edges: Sequence[Edge]) -> str:
-    """The graph as what stands inside an SVG of 200 by 200; empty if it has too many edges to draw."""
-    if len(edges) > MOST_EDGES:
+    """The graph as what stands inside an SVG of 200 by 200; empty if it is too large to draw."""
+    if max(nodes, len(edges)) > MOST_EDGES:
         return ""
     at = [(100 + 86 * x, 100 + 86 * y) for x, y in places(nodes, edges)]
     lines, discs = marks(at, edges, 8.0 if nodes <= 32 else max(1.5, 200 / nodes))

@@ -10,13 +10,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gossamer._common.files import check_writable, write_text
-from gossamer._common.formatting import NONE, percent, word
+from gossamer._common.formatting import NONE, word
+from gossamer._common.metrics import ACCURACY
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
 from gossamer.report.charts import line_charts
-from gossamer.report.comparison import NOT_SETTINGS, Comparison, ComparisonPanel, collect
+from gossamer.report.comparison import NOT_SETTINGS, Comparison, ComparisonPanel, collect, epoch_note, tested_on
 from gossamer.report.plotly_charts import line_figure, partition_figure
 from gossamer.report.style import BUILT_IN
 from gossamer.report.tables import Table, beside_paper, matrix, ranking
@@ -141,18 +142,36 @@ def _view(comparison: Comparison, panel: ComparisonPanel) -> dict[str, Any]:
         figures["partition"] = partition_figure(partition["counts"], partition["classes"])
     drawing = graph and Markup(graph_drawing.svg(graph["nodes"], graph["edges"]))
     return view | {
+        "measured": _measured(panel),
+        "epoch": epoch_note(panel),
         "partition": partition and _partition_caption(panel, partition),
         "graph": graph and _graph_caption(panel, graph),
         "drawing": drawing,
     }
 
 
+def _measured(panel: ComparisonPanel) -> str:
+    """What the figures of a panel's table are."""
+    metric = panel.metric
+    better, worst = ("higher", "lowest") if metric.higher_is_better else ("lower", "highest")
+    direction = "" if metric == ACCURACY else f" ({better} is better)"
+    return (
+        f"{metric.name[0].upper()}{metric.name[1:]}{direction} is the mean over the nodes, each with its own model, on "
+        f"{tested_on(panel)}; ± is the standard deviation over the seeds. Worst node: the {worst} {metric.name} of any "
+        f"node with any seed. Averaged model: the {metric.name} of the mean of all nodes' models."
+    )
+
+
 def _partition_caption(panel: ComparisonPanel, partition: dict[str, Any]) -> str:
     counts = partition["counts"]
+    if len(counts[0]) == 1:
+        return f"{partition['recipe']}: {sum(map(sum, counts)):,} samples on {len(counts)} nodes." + _seed_note(
+            panel, "partition"
+        )
     return (
         f"{partition['recipe'] or panel.settings['partition']}: {sum(map(sum, counts)):,} samples on {len(counts)} "
         f"nodes, one colour per class; mean label distance (0 = iid, towards 1 = nothing in common) "
-        f"{partition['label_distance']:.3f}." + _seed_note(panel, "partition")
+        f"{_figure(partition['label_distance'], '.3f')}." + _seed_note(panel, "partition")
     )
 
 
@@ -160,8 +179,13 @@ def _graph_caption(panel: ComparisonPanel, graph: dict[str, Any]) -> str:
     period = f", {graph['period']} rounds until it repeats (all their edges are drawn)" if graph["period"] > 1 else ""
     return (
         f"{graph['name']}: {graph['nodes']} nodes, {len(graph['edges'])} edges, at most {graph['degree']} "
-        f"neighbours{period}; p = {graph['p']:.4g}, spectral gap 1 − λ = {graph['spectral_gap']:.4g}."
+        f"neighbours{period}; p = {_figure(graph['p'], '.4g')}, spectral gap 1 − λ = "
+        f"{_figure(graph['spectral_gap'], '.4g')}."
     ) + _seed_note(panel, "graph")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return NONE if value is None else format(value, form)
 
 
 def _seed_note(panel: ComparisonPanel, what: str) -> str:
@@ -177,7 +201,9 @@ def _all_runs(comparison: Comparison) -> Table:
     for run in comparison.runs:
         values = run.experiment.settings
         row = run.rows[-1] if run.rows else {}
-        last = [percent(row["accuracy"]) if row else NONE, word(row.get("test_samples"))]
+        shown = run.metric.shown(row[run.metric.name]) if row else NONE
+        last = [shown, word(row.get("test_samples"))]
         told = [word(values[key]) for key in [*varied, "lr", "seed"]]
         rows.append([run.directory.name, run.label, *told, run.status, *last])
-    return Table(["run", "method", *varied, "step size", "seed", "status", "accuracy (%)", "test samples"], rows)
+    title = comparison.metrics[0].title if len(comparison.metrics) == 1 else "metric"
+    return Table(["run", "method", *varied, "step size", "seed", "status", title, "test samples"], rows)

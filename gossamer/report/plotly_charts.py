@@ -75,7 +75,8 @@ def _line(series: Series, look: Look, chart: LineChart) -> PlotlyFigure:
         trace["hovertemplate"] = "%{y:.4~g} ± %{customdata:.2~g}"
     if chart.points_only:
         trace["text"] = [str(round(x)) for x in series.x]
-        trace["hovertemplate"] = f"node %{{text}}: %{{y:.1f}} %<extra>{series.method}</extra>"
+        value = "%{y:.1f} %" if chart.y_title.endswith("(%)") else "%{y:.4~g}"
+        trace["hovertemplate"] = f"node %{{text}}: {value}<extra>{series.method}</extra>"
     return trace
 
 

@@ -1,15 +1,14 @@
 """Tables as Markdown, LaTeX (booktabs) and CSV."""
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gossamer._common.files import write_text
-from gossamer._common.formatting import NONE, duration, mean_std, percent, size, word
+from gossamer._common.formatting import NONE, duration, mean_std, size, word, write_csv
 from gossamer.experiments.store import StoredRun
 from gossamer.report.comparison import Comparison, ComparisonPanel, MethodResult, collect
 
@@ -29,8 +28,10 @@ class Table:
 
 
 def ranking(panel: ComparisonPanel) -> Table:
-    """The methods of a panel, best first, with their accuracy and its cost."""
-    head = ["", "method", "test accuracy (%)", "step size", "seeds", "worst node (%)", "averaged model (%)",
+    """The methods of a panel, best first, with their figures and what these cost."""
+    metric = panel.metric
+    unit = " (%)" if metric.percent else ""
+    head = ["", "method", f"test {metric.title}", "step size", "seeds", f"worst node{unit}", f"averaged model{unit}",
             "sent per node", "time"]  # fmt: skip
     rows = []
     for rank, entry in enumerate(panel.entries, start=1):
@@ -38,11 +39,11 @@ def ranking(panel: ComparisonPanel) -> Table:
             [
                 str(rank) if math.isfinite(entry.mean) else NONE,
                 entry.title,
-                accuracy(entry),
+                figure(entry),
                 step_size(entry),
                 seeds(entry),
-                percent(entry.worst_node),
-                percent(entry.last("averaged_accuracy")),
+                metric.shown(entry.worst_node),
+                metric.shown(entry.last("averaged")),
                 size(entry.last("bytes")),
                 duration(entry.last("seconds")),
             ]
@@ -51,7 +52,7 @@ def ranking(panel: ComparisonPanel) -> Table:
 
 
 def matrix(comparison: Comparison) -> Table:
-    """Methods and panels, the best accuracy of each panel in bold: the form of the paper's tables.
+    """Methods and panels, the best figure of each panel in bold: the form of the paper's tables.
 
     One row per method, or with many panels one row per panel.
     """
@@ -62,7 +63,7 @@ def matrix(comparison: Comparison) -> Table:
     for column, panel in enumerate(comparison.panels, start=1):
         for entry in panel.entries:
             row = titles.index(entry.title)
-            rows[row][column] = accuracy(entry)
+            rows[row][column] = figure(entry)
             if entry is panel.best:
                 best.add((row, column))
     head = ["method", *(panel.name for panel in comparison.panels)]
@@ -72,9 +73,9 @@ def matrix(comparison: Comparison) -> Table:
     return Table(["setting", *turned[0][1:]], turned[1:], frozenset((c - 1, r + 1) for r, c in best))
 
 
-def accuracy(entry: MethodResult) -> str:
-    """Mean ± standard deviation over the seeds in percent, or why there is none."""
-    return entry.missing or mean_std(entry.mean, entry.std, scale=100)
+def figure(entry: MethodResult) -> str:
+    """Mean ± standard deviation over the seeds, or why there is none."""
+    return entry.missing or entry.metric.shown(entry.mean, entry.std)
 
 
 def step_size(entry: MethodResult) -> str:
@@ -131,17 +132,15 @@ def latex(table: Table) -> str:
 
 def results_csv(comparison: Comparison) -> str:
     """One line per method and panel, with unrounded values and all settings of the panel."""
-    buffer = StringIO()
     settings = list(comparison.panels[0].settings)
     head = ["method", *settings, "lr", "mean", "std", "seeds", "seeds_wanted", "note"]
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(head)
+    rows: list[list[Any]] = [head]
     for panel in comparison.panels:
         for entry in panel.entries:
             own = {**panel.settings, **entry.own_settings}
             figures = [_plain(entry.mean), _plain(entry.std), entry.cell.seeds, entry.wanted]
-            writer.writerow([entry.method, *own.values(), entry.cell.lr, *figures, entry.missing])
-    return buffer.getvalue()
+            rows.append([entry.method, *own.values(), entry.cell.lr, *figures, entry.missing])
+    return _csv(rows)
 
 
 def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> list[Path]:
@@ -161,8 +160,12 @@ def write_tables(runs: Iterable[StoredRun] | Comparison, directory: Path) -> lis
 
 def plain_csv(table: Table) -> str:
     """The table as CSV."""
+    return _csv([table.head, *table.rows])
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> str:
     buffer = StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([table.head, *table.rows])
+    write_csv(buffer, rows)
     return buffer.getvalue()
 
 

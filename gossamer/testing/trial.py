@@ -60,10 +60,11 @@ class Trial:
 
     def gradient(self, x: Tensor, round: int, node: int | None = None) -> Tensor:
         """The noisy gradient at x with weight decay: of all nodes for x [N, d], of one node for x [d]."""
-        curvature, centre, noise, _ = self._draws
-        rows: int | slice = slice(None) if node is None or self.identical else node
-        here = 0 if node is not None and self.identical else rows
-        return (curvature[here] * (x - centre[here]) + noise[round, here] + WEIGHT_DECAY * x).to(x.dtype)
+        curvature, centre, noise = self._draws[0], self._draws[1], self._draws[2][round]
+        if node is not None:
+            row = 0 if self.identical else node
+            curvature, centre, noise = curvature[row], centre[row], noise[row]
+        return (curvature * (x - centre) + noise + WEIGHT_DECAY * x).to(x.dtype)
 
     def simulate(
         self,

@@ -12,7 +12,7 @@ from gossamer._common.checks import node_count, whole_number
 from gossamer.errors import InputError, unknown
 from gossamer.topology.graph import Graph, Ints
 from gossamer.topology.mixing import known_weights
-from gossamer.topology.random_graphs import connected_draw, random_pairing, rewired_lattice
+from gossamer.topology.random_graphs import connected_draw, random_pairing, refuse_too_many_edges, rewired_lattice
 from gossamer.topology.schedules import one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_file, from_matrix_file
 from gossamer.topology.topology import Topology, on_graph
@@ -53,7 +53,8 @@ def complete(n: int, weights: str = "metropolis") -> Topology:
     >>> round(complete(4).p, 12)
     1.0
     """
-    return on_graph("complete", Graph(node_count(n), np.stack(np.triu_indices(n, 1), axis=1)), weights)
+    refuse_too_many_edges(n, node_count(n) * (n - 1) // 2)
+    return on_graph("complete", Graph(n, np.stack(np.triu_indices(n, 1), axis=1)), weights)
 
 
 def grid(n: int, rows: int | None = None, weights: str = "metropolis") -> Topology:
@@ -131,6 +132,7 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
         )
     if degree < min(2, n - 1):
         raise InputError(f"A regular graph of {n} nodes of degree {degree} is not connected; use degree 2 or more.")
+    refuse_too_many_edges(n, n * degree // 2)
     draw = connected_draw(lambda rng: random_pairing(n, degree, rng), _generator(seed))
     if draw is None:
         raise InputError(
@@ -148,6 +150,7 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
     n = node_count(n)
     pairs = n * (n - 1) // 2
     probability = checks.probability(probability, "the edge probability")
+    refuse_too_many_edges(n, int(pairs * probability))
 
     def draw(rng: np.random.Generator) -> Graph:
         chosen = rng.choice(pairs, size=rng.binomial(pairs, probability), replace=False, shuffle=False)
@@ -181,6 +184,7 @@ def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, wei
             f"A small world starts from a ring joined to degree/2 nodes on each side, so the degree must be even and "
             f"below the {n} nodes, not {degree}."
         )
+    refuse_too_many_edges(n, n * degree // 2)
     rewire = checks.probability(rewire, "the rewiring probability")
     graph = connected_draw(lambda rng: rewired_lattice(n, degree, rewire, rng), _generator(seed))
     if graph is None:

@@ -4,9 +4,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gossamer.errors import InputError
 from gossamer.topology.graph import Graph, Ints
 
 ATTEMPTS = 200
+MOST_EDGES = 50_000_000
+
+
+def refuse_too_many_edges(n: int, edges: int) -> None:
+    """Refuse a graph before its edges are made, if there are so many that memory would not hold them."""
+    if edges > MOST_EDGES:
+        raise InputError(
+            f"This graph of {n:,} nodes would have {edges:,} edges, more than {MOST_EDGES:,}; give fewer nodes or a "
+            f"sparser graph."
+        )
 
 
 def connected_draw(draw: Callable[[np.random.Generator], Graph], rng: np.random.Generator) -> Graph | None:

@@ -8,7 +8,7 @@ from gossamer._common.checks import node_count, whole_number
 from gossamer.errors import InputError
 from gossamer.topology.graph import Graph, Ints
 from gossamer.topology.mixing import Mixing, weigh
-from gossamer.topology.random_graphs import ATTEMPTS
+from gossamer.topology.random_graphs import ATTEMPTS, refuse_too_many_edges
 from gossamer.topology.topology import Topology
 
 
@@ -36,6 +36,7 @@ def random_matchings(n: int, period: int = 100, seed: int = 0) -> Topology:
     period = whole_number(period, "the period of a schedule", least=1)
     rng = np.random.default_rng(whole_number(seed, "the seed"))
     pairs = n // 2
+    refuse_too_many_edges(n, pairs * period)
     for _ in range(ATTEMPTS):
         partners = np.tile(np.arange(n), (period, 1))
         for row in partners:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gossamer.errors import DiskError, InputError
+from gossamer._common.files import read_text
+from gossamer.errors import InputError
 from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import Mixing
 from gossamer.topology.topology import Topology, on_graph
@@ -70,7 +71,7 @@ def from_file(path: str | Path, weights: str = "metropolis") -> Topology:
     ('berlin', 'lima', 'tokyo')
     """
     edges: list[tuple[str, str]] = []
-    for number, line in enumerate(_read(path, "edge list").splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         words = line.partition("#")[0].split()
         if len(words) not in (0, 2):
             raise InputError(
@@ -108,7 +109,7 @@ def from_matrix_file(path: str | Path) -> Topology:
     ...     from_matrix_file(weights).n
     2
     """
-    text = _read(path, "matrix").replace(",", " ")
+    text = read_text(path).replace(",", " ")
     if not any(line.partition("#")[0].strip() for line in text.splitlines()):
         raise InputError(f"The matrix file '{path}' is empty.")
     try:
@@ -138,14 +139,6 @@ def _numbered(nodes: Sequence[Hashable], pairs: Iterable[tuple[Hashable, ...]]) 
 def _integer(node: Hashable) -> int:
     """The node number that a name spells, -1 for any other name."""
     if isinstance(node, str):
-        return int(node) if node.isascii() and node.isdecimal() and str(int(node)) == node else -1
+        # Python converts no number of thousands of digits, and no node has one.
+        return int(node) if len(node) < 20 and node.isascii() and node.isdecimal() and str(int(node)) == node else -1
     return int(node) if isinstance(node, int | np.integer) and not isinstance(node, bool) else -1
-
-
-def _read(path: str | Path, what: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DiskError(f"The {what} '{path}' cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"The {what} '{path}' is not a text file in UTF-8.") from error

@@ -39,6 +39,29 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)
     assert ended.returncode == 128 + signal.SIGINT, ended.stderr
 
 
+def test_a_signal_that_nobody_asks_for_is_obeyed_within_two_seconds() -> None:
+    ended = end_of("""
+interrupts.obey()
+from gossamer._common.signals import deferred_interrupts
+began = time.monotonic()
+try:
+    with deferred_interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)  # a round
+except KeyboardInterrupt:
+    print(time.monotonic() - began < 2)
+with deferred_interrupts() as interrupts:
+    os.kill(os.getpid(), signal.SIGINT)
+    assert interrupts.requested
+    time.sleep(2)  # a checkpoint is being written
+print("written")
+with deferred_interrupts() as interrupts:
+    os.kill(os.getpid(), signal.SIGINT)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000_000)  # deep inside a library
+""")
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGINT, "True\nwritten\n"), ended.stderr
+
+
 def test_a_process_that_runs_may_take_its_time_to_end_after_the_second() -> None:
     ended = end_of("""
 os.kill(os.getpid(), signal.SIGINT)

@@ -173,7 +173,7 @@ BAD = {
         ["--topology", "matrix:bad.csv", "--nodes", "2"],
         "Column 0 of the mixing matrix sums to 1.1, not to 1; gossip keeps the average only if every row and every",
     ),
-    "a file that is not there": (["--topology", "file:no.txt"], "The edge list 'no.txt' cannot be read: No such file"),
+    "a file that is not there": (["--topology", "file:no.txt"], "There is no file no.txt"),
     "nodes that are no number": (["--nodes", "x"], "--nodes needs a whole number, not 'x'. See: gossamer synthetic --"),
     "half a node": (["--nodes", "2.5"], "--nodes needs a whole number, not '2.5'. See: gossamer synthetic --help"),
     "a step size that is no number": (["--lr", "tiny"], "--lr needs a number, not 'tiny'. See: gossamer synthetic --"),

@@ -15,7 +15,7 @@ def _elsewhere(tmp_path, monkeypatch):
     """A directory of its own on a machine without datasets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path / "no-data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("gossamer.data.loading.cache_dir", lambda: tmp_path / "cache")
     folder = CATALOG["fashion-mnist"].system_folder
     if folder is not None and folder.exists():
         pytest.skip("the system has a package with Fashion-MNIST")
@@ -79,7 +79,7 @@ def test_a_dry_run_makes_nothing(gossamer, tmp_path):
     assert {r["experiment"]["seed"] for r in runs} == {7}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_smoke_test_ends_with_the_comparison_and_says_that_digits_stand_in(gossamer, monkeypatch, tmp_path):
     command = ["table8", "--scale", "smoke", "--only", "method=abm,gtadam"]
     monkeypatch.setattr(sys, "argv", ["gossamer", "paper", *command])
@@ -119,7 +119,7 @@ def test_a_smoke_test_ends_with_the_comparison_and_says_that_digits_stand_in(gos
     assert (measured["runs"], measured["epochs"]) == (2, None)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_what_is_there_is_used_and_a_figure_is_drawn(gossamer, tmp_path):
     share = ["--scale", "smoke", "--runs", "shared", "--only", "method=dsgd"]
     gossamer("paper", "figure5", *share)
@@ -134,7 +134,7 @@ def test_what_is_there_is_used_and_a_figure_is_drawn(gossamer, tmp_path):
     assert "None of the runs of table2 is in shared yet." in err
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_the_synthetic_experiment_prints_nothing_but_json_if_asked(gossamer, monkeypatch, tmp_path):
     # The figures take most of the time, and the tests of gossamer synthetic look at them.
     monkeypatch.setattr("gossamer.report.synthetic.write_report", lambda result, out, command: out / "report.html")

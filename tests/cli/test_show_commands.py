@@ -1,11 +1,14 @@
 """`gossamer show` and `gossamer doctor`."""
 
 import json
+import socket
+import subprocess
 import sys
 from dataclasses import fields
 
 import numba
 import pytest
+from torch.distributed import TCPStore
 
 from gossamer.engine import gradients
 from gossamer.engine.gradients import compiled
@@ -13,6 +16,7 @@ from gossamer.engine.gradients.compiled import form_of
 from gossamer.engine.gradients.compiled.compilation import cache_directory
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.training import train
+from gossamer.links import listeners
 from gossamer.methods import Facts
 from gossamer.testing.self_check import SelfCheck
 
@@ -110,6 +114,36 @@ def test_doctor(gossamer):
     assert out.splitlines()[-1] == "All 12 methods agree with the reference implementation."
 
 
+def test_doctor_shows_which_ports_of_torch_strangers_may_reach(gossamer, monkeypatch):
+    if not listeners.can_look():
+        pytest.skip("what listens is read from /proc")
+    monkeypatch.setattr(listeners, "has_rules", lambda: False)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "wg7\x1b[2J")
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    with socket.create_server(("127.0.0.1", 0)) as local:
+        local_port = local.getsockname()[1]
+        seen = json.loads(gossamer("doctor", "--network", "--json")[0])
+        out, _ = gossamer("doctor", "--network")
+    by_port = {one["port"]: one for one in seen["listeners"]}
+    assert (by_port[store.port]["torch"], by_port[store.port]["interface"]) == (True, "")
+    assert by_port[local_port]["interface"] == "lo"
+    assert seen["environment"]["GLOO_SOCKET_IFNAME"] == "wg7\x1b[2J"
+    warned = [w for w in seen["warnings"] if f"torch's store listens on port {store.port} of all interfaces" in w]
+    assert len(warned) == 1
+    assert "run code" in warned[0]
+    assert f"warning: {warned[0]}" in out
+    assert "GLOO_SOCKET_IFNAME names the interface 'wg7\\x1b[2J', which this machine does not have" in out
+    assert "firewall rules of gossamer links: not loaded" in out
+    monkeypatch.setattr(listeners, "has_rules", lambda: True)  # of ports in the rules nobody need be warned
+    assert store.port > 32767
+    assert not [w for w in json.loads(gossamer("doctor", "--network", "--json")[0])["warnings"] if "listens on" in w]
+
+
+def test_doctor_says_where_it_cannot_look(gossamer, monkeypatch):
+    monkeypatch.setattr(listeners, "can_look", lambda: False)
+    assert "lsof -nP -iTCP -sTCP:LISTEN" in gossamer("doctor", "--network")[0]
+
+
 def test_doctor_names_what_is_wrong(gossamer, monkeypatch):
     checks = [SelfCheck("dsgd", "ring", 0.0), SelfCheck("dsgdm", "ring", 1.0)]
     monkeypatch.setattr("gossamer.testing.self_check.self_check", lambda: checks)
@@ -154,3 +188,30 @@ def test_doctor_says_why_kernels_are_not_used(gossamer, monkeypatch, prepare, wo
     assert words in report["kernels"]["why_not_compiled"]
     assert f"Reason: {report['kernels']['why_not_compiled']}" in out
     assert ("fast" in report["missing"]) is (prepare is without_numba)
+
+
+def test_names_do_not_steer_the_terminal(gossamer, tmp_path):
+    own = tmp_path / "own_escapes.py"
+    own.write_text(
+        "from dataclasses import dataclass\nimport gossamer as gs\n\n\n@dataclass(frozen=True, eq=False)\n"
+        'class Own(gs.Method):\n    """\\x1b]0;x\\x07"""\n    name = "own-escapes"\n'
+        '    facts = gs.Facts(title="Own\\x1b[2J", sends=0)\n\n'
+        "    def step(self, state, x, grad, lr, net, round):\n        x.sub_(lr * grad)\n"
+    )
+    hostile = tmp_path / "runs\x1b[2J"
+    outputs = [
+        gossamer("show", "method", "own-escapes", "--load", own),
+        gossamer("show", "method", "--load", own),
+        gossamer("show", "topology", "ring\x1b[2J", code=2),
+        gossamer("run", "--load", own, "--method", "own-escapes", "--rounds", 2, "--lr", 0.1, "--out", hostile / "a"),
+        gossamer("show", "run", hostile / "a"),
+        gossamer("report", hostile, "--out", tmp_path / "report.html"),
+    ]
+    assert any("Own\\x1b[2J" in out for out, _ in outputs)
+    assert not any("\x1b" in out + err for out, err in outputs)
+    # Log messages too. In this process they go to pytest.
+    (hostile / "a" / "run.json").write_text("{")
+    command = [sys.executable, "-m", "gossamer", "export", hostile, "-o", tmp_path / "runs.csv"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert "runs\\x1b[2J" in told
+    assert "\x1b" not in told

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.data import Augmentation, Dataset, Normalization, partition
+from gossamer.data import Augmentation, Dataset, Normalization, partition, sites
 from gossamer.engine import simulate
 from gossamer.errors import GossamerError
 
@@ -101,12 +101,14 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
         ({"inputs": "text"}, "cannot be made a tensor"),
         ({"inputs": [[1, 2], [3]]}, "cannot be made a tensor"),
         ({"inputs": torch.full((4, 2), torch.nan)}, "NaN or infinite"),
+        ({"targets": torch.zeros(4, dtype=torch.complex64)}, "class numbers or real numbers"),
+        ({"targets": torch.full((4, 3), torch.nan)}, "NaN or infinite"),
         (
-            {"targets": torch.zeros(4)},
-            r"class numbers 0, 1, 2, \.\.\., .* because partitions and training are by class",
+            {"targets": torch.zeros(4, 1), "test": (X, torch.zeros(4, 2))},
+            "Training targets are 1 .* test targets 2",
         ),
-        ({"targets": torch.zeros(4, 1, dtype=torch.int64)}, "class numbers"),
-        ({"targets": Y == 1}, "class numbers"),
+        ({"groups": [0, 1]}, "4 training samples, but groups is"),
+        ({"groups": [0.5] * 4}, "groups must be whole numbers"),
         ({"targets": Y - 1}, "from -1 to 0"),
         ({"classes": 1}, "from 0 to 1, but 1 classes"),
         ({"classes": ["a"]}, "from 0 to 1, but 1 classes"),
@@ -123,9 +125,91 @@ def test_from_tensors_refuses_what_cannot_be_trained_on(arguments: dict[str, obj
         Dataset.from_tensors(**({"inputs": X, "targets": Y} | arguments))
 
 
-def test_a_dataset_wants_int64_targets() -> None:
-    with pytest.raises(GossamerError, match="training targets must be int64"):
+def test_a_dataset_wants_int64_or_floating_point_targets() -> None:
+    with pytest.raises(GossamerError, match=r"training targets must be class numbers \(int64\) or floating-point"):
         Dataset("d", X, Y.int(), X, Y, ("0", "1"))
+
+
+def test_targets_of_any_shape_and_what_a_model_gives_for_them() -> None:
+    numbers = Dataset.from_tensors(np.zeros((4, 2)), np.ones(4), (np.zeros((1, 2)), [3]))
+    assert (numbers.num_outputs, numbers.test_targets.dtype, numbers.has_classes) == (1, torch.float64, False)
+    labels = Dataset.from_tensors(X, torch.ones(4, 3, dtype=torch.bool))
+    assert (labels.num_outputs, labels.train_targets.dtype) == (3, torch.float32)
+    tokens = Dataset.from_tensors(Y.view(2, 2), torch.tensor([[5, -100], [1, 2]]))
+    assert (tokens.num_outputs, tokens.group_names) == (6, ["samples"])
+    assert repr(tokens).endswith("targets of shape 2 (torch.int64), 6 classes")
+
+
+def test_groups_are_what_partitions_divide_by() -> None:
+    dataset = Dataset.from_tensors(torch.rand(40, 2), torch.rand(40), groups=torch.arange(40) % 2)
+    nodes = dataset.split(partition.k_class(nodes=2, k=1, seed=0), holdout=0)
+    assert sorted(nodes.partition.label_counts.tolist()) == [[0, 20], [20, 0]]
+    plain = Dataset.from_tensors(torch.rand(40, 2), torch.rand(40))
+    assert plain.split(partition.iid(nodes=2), holdout=0).sizes == [20, 20]
+    assert plain.fingerprint != dataset.fingerprint
+    with pytest.raises(GossamerError, match=r"not one class number per sample, by which k_class.* divides; give"):
+        plain.split(partition.k_class(nodes=2, k=1))
+
+
+def test_every_node_keeps_a_part_to_test_on() -> None:
+    dataset = Dataset.from_tensors(torch.arange(60.0)[:, None], torch.arange(60) % 3)
+    nodes = dataset.split(partition.k_class(nodes=3, k=1, seed=0), holdout=0, own_test=0.21)
+    assert nodes.sizes == [15, 15, 15]
+    for own, test, (_, targets) in zip(nodes.partition.indices, nodes.partition.test, nodes.own_tests, strict=True):
+        assert len(test) == 5
+        assert not set(own.tolist()) & set(test.tolist())
+        assert set(targets.tolist()) == set(dataset.train_targets[own].tolist())
+    assert len(nodes.all_own_tests[1]) == 15
+    assert "15 for the nodes to test on" in str(nodes)
+    with pytest.raises(GossamerError, match="own_test is the share"):
+        dataset.split(partition.iid(nodes=3), own_test=1.0)
+
+
+def test_sites_bring_their_own_tests() -> None:
+    train = [(torch.full((n, 2), float(n)), torch.full((n,), n / 2)) for n in (10, 20)]
+    test = [(X, Y / 2), (X[:1], Y[:1] / 2)]
+    nodes = sites(train, test, holdout=0)
+    assert nodes.sizes == [10, 20]
+    assert [len(targets) for _, targets in nodes.own_tests] == [4, 1]
+    assert nodes.dataset.train_inputs[nodes.partition.indices[1]].eq(20).all()
+    assert nodes.evaluation(None) == "own"
+    for bad, why in (
+        ((train, test[:1]), "2 sites but 1 test parts"),
+        (([], []), "There are no sites"),
+        ((train[:1], [(X, Y[:2])]), "test data of site 0 has 4 inputs and 2 targets"),
+        (([train[0], (torch.zeros(3, 5), torch.zeros(3))], 0.2), "Some sites have samples of 2 "),
+        (([X], 0.2), "site 0 must be a pair"),
+    ):
+        with pytest.raises(GossamerError, match=why):
+            sites(*bad)
+    empty = sites(train, [test[0], (X[:0], Y[:0] / 2)], holdout=0)
+    with pytest.raises(GossamerError, match="Node 1 has no test data of its own to be evaluated on; split with"):
+        empty.evaluation("own")
+    with pytest.raises(GossamerError, match="no way to evaluate 'owned'; did you mean 'own'"):
+        nodes.evaluation("owned")
+
+
+def test_items_one_by_one() -> None:
+    class Squares(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, k: int) -> tuple[np.ndarray, float]:
+            return np.array([k, k]), float(k * k)
+
+    squares = Dataset.from_items(Squares(), test=Squares())
+    assert squares.train_targets.tolist() == squares.test_targets.tolist() == [0, 1, 4, 9, 16]
+    assert Dataset.from_items((([k], k % 2) for k in range(4)), name="generated").num_classes == 2
+    rows = [{"text": [1, 2], "label": 0}]
+    for items, columns, why in (
+        (rows, (), r"mappings with text, label; name the input and the target .* not \(\)"),
+        (rows, ("text", "lable"), "name the input"),
+        ([X], (), "must be pairs"),
+        ([], (), "There are no items"),
+        ([([1], 0), ([1, 2], 0)], (), "cannot be stacked"),
+    ):
+        with pytest.raises(GossamerError, match=why):
+            Dataset.from_items(items, columns=columns)
 
 
 def test_a_part_of_the_test_set_depends_on_the_seed_and_lies_in_larger_ones():

@@ -2,6 +2,7 @@ import errno
 import gzip
 import hashlib
 import io
+import math
 import struct
 import tarfile
 from collections.abc import Callable
@@ -228,6 +229,35 @@ def test_a_damaged_gzip_file_is_named(home: Path, fashion: Files, damage: Callab
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InputError, match=r"train-images-idx3-ubyte.gz cannot be read"):
         load("fashion-mnist", home / "data", verify=False)
+
+
+def test_nothing_is_unpacked_beyond_the_size_of_the_dataset(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CATALOG, "mnist", replace(CATALOG["mnist"], largest=10_000))
+    monkeypatch.setitem(CATALOG, "cifar-10", replace(CATALOG["cifar-10"], largest=10_000))
+    files = mnist_like(0)
+    files["t10k-images-idx3-ubyte"] += bytes(10_000)
+    with pytest.raises(
+        InputError, match=r"t10k-images-idx3-ubyte\.gz cannot be read: it unpacks to more than the 10,000"
+    ):
+        load("mnist", gzipped(home / "data", files), verify=False)
+    batches = cifar_like(0)
+    batches["test_batch.bin"] = bytes(3 << 20)
+    with pytest.raises(
+        InputError, match=r"binary\.tar\.gz cannot be read: it unpacks to more than the 1,108,576 bytes"
+    ):
+        load("cifar-10", archived(home / "archive", batches), verify=False)
+    # A header of an archive may be as large as any file: this one is a name of 3 MB.
+    long = {f"{'x' * (3 << 20)}/{name}": data for name, data in cifar_like(0).items()}
+    with pytest.raises(InputError, match="it unpacks to more than"):
+        load("cifar-10", archived(home / "names", long), verify=False)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_the_official_files_fit(name: str) -> None:
+    entry = CATALOG[name]
+    pixels = math.prod(entry.sample_shape)
+    most = {"fashion-mnist": 60_000, "mnist": 60_000, "cifar-10": 10_000, "svhn": 73_257, "digits": 1_797}[name]
+    assert most * pixels < entry.largest < 1.01 * most * pixels + 100
 
 
 def test_a_file_that_the_disk_refuses_is_no_damaged_file(

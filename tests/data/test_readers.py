@@ -53,6 +53,8 @@ def test_idx_gives_a_writable_tensor_of_its_own() -> None:
         (idx(np.zeros((2, 3), np.uint8))[:-1], "announces 18 bytes and it has 17"),
         (idx(np.zeros((2, 3), np.uint8)) + b"\0", "announces 18 bytes and it has 19"),
         (b"\0\0\x0e\x02" + b"\xff" * 8 + b"\0", "announces"),
+        (b"\0\0\x08\xff" + b"\xff" * 1020, "has no dimensions, or too many"),
+        (b"\0\0\x08\x04" + bytes(4) + b"\xff" * 12, "it holds nothing, in dimensions as large as 4,294,967,295"),
     ],
 )
 def test_idx_refuses_what_is_not_idx(data: bytes, why: str) -> None:

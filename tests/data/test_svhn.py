@@ -117,6 +117,24 @@ def test_mat_refuses_what_it_cannot_read(data: bytes, why: str) -> None:
         read_mat(data, "train_32x32.mat")
 
 
+EMPTY = NO_VALUES.replace(element(5, bytes(8), "<"), element(5, struct.pack("<4i", 0, *[2**31 - 1] * 3), "<"))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (mat(compressed(bytes(10**6))), "its variables unpack to more than 1,000 bytes"),
+        (mat(*[compressed(GOOD)] * 50), "its variables unpack to more than 1,000 bytes"),
+        (mat(variable("y", np.ones((1, 900)), stored="u1")), "the variable 'y' has more than 1,0.. bytes"),
+        (mat(*[element(5, b"", "<")] * 2000), "more than 1,000 variables"),
+        (mat(element(14, EMPTY + element(2, b"", "<"), "<")), "not as many values"),
+    ],
+)
+def test_mat_allocates_no_more_than_it_may(data: bytes, why: str) -> None:
+    with pytest.raises(GossamerError, match=why):
+        read_mat(data, "train_32x32.mat", most=1000)
+
+
 @given(st.data())
 def test_mat_never_fails_in_any_other_way(data: st.DataObject) -> None:
     good = mat(GOOD, compressed(GOOD))

@@ -1,9 +1,9 @@
 """The code blocks of the README and the documentation do what they show.
 
 Python blocks run, page by page, in one namespace; shell lines are checked against the command line, the Makefile and
-the examples; TOML describes experiments that exist. A block is left out only if its title says so, with the reason,
-where the reader sees it too: ```python title="not run: needs two hosts". Of a block that needs other processes, because
-it starts a process group or begins with the name of a script ("# train.py"), only the imports run.
+the examples; TOML describes experiments that exist, or sites. A block is left out only if its title says so, with the
+reason, where the reader sees it too: ```python title="not run: needs two hosts". Of a block that needs other processes,
+because it starts a process group or begins with the name of a script ("# train.py"), only the imports run.
 """
 
 import ast
@@ -19,6 +19,7 @@ from types import ModuleType
 import pytest
 
 from gossamer.experiments.grid import Grid
+from gossamer.links.sites import plan_of
 from gossamer.methods import Method
 
 ROOT = Path(__file__).parents[2]
@@ -65,13 +66,16 @@ def having(language: str) -> list[Block]:
 PYTHON_PAGES = sorted({b.page for b in having("python")})
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PYTHON_PAGES)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Method, "_registry", dict(Method._registry))
     module = ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("pandas", "datasets"):
+        if any(b.page == page and f"import {name}" in b.code for b in having("python")):
+            pytest.importorskip(name, reason=f"the page shows {name}: pip install 'gossamer[all]'")
     for block in having("python"):
         if block.page == page:
             # Empty lines in front let a traceback name the line of the page.
@@ -111,6 +115,7 @@ def test_shell_lines_can_be_given(where, line):
     elif program in ("torchrun", "python"):
         if "gossamer" in words:
             understood(words[words.index("gossamer") + 1 :])
+            words = []  # a file after --load is not the program
         for script in (w for w in words if w.startswith(OWN_SCRIPTS)):
             known(script, words[words.index(script) + 1 :])
 
@@ -131,8 +136,9 @@ def known(script: str, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("block", having("toml"), ids=lambda b: f"{b.page}:{b.line}")
-def test_toml_describes_experiments(block):
-    assert Grid.from_dict(tomllib.loads(block.code), block.page).experiments
+def test_toml_describes_experiments_or_sites(block):
+    values = tomllib.loads(block.code)
+    assert plan_of(values).tunnels if "site" in values else Grid.from_dict(values, block.page).experiments
 
 
 def test_what_can_be_checked_says_what_it_is():

@@ -1,8 +1,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +17,7 @@ from gossamer.engine.checkpoints import KEPT
 from gossamer.errors import GossamerError, InputError
 from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits
 from tests.engine.test_simulate import WithBatchNorm, WithDropout
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import start
 
 
 @pytest.mark.usefixtures("each_form")
@@ -67,26 +64,23 @@ def test_the_history_is_resumed_too(tmp_path):
     assert figures(resumed)[-2:] == figures(whole)[-2:]
 
 
-SCRIPT = """
-import sys
-from tests.engine.digits_nodes import run_digits
-run_digits(rounds=60, checkpoint=sys.argv[1], checkpoint_every=0.2, evaluate_every=1)
-"""
+def _run(directory: Path, without_kernels: int) -> None:
+    numba.config.DISABLE_JIT = without_kernels
+    run_digits(rounds=60, checkpoint=directory, checkpoint_every=0.2, evaluate_every=1)
 
 
 @pytest.mark.usefixtures("each_form")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_run_survives_kill_9_at_any_moment(tmp_path, times):
     for kills in range(times):
-        child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT)
+        child = start(tmp_path.with_suffix(".out"), _run, tmp_path, numba.config.DISABLE_JIT)
         seen = newest(tmp_path)
-        deadline = time.monotonic() + 60
-        while newest(tmp_path) == seen and child.poll() is None and time.monotonic() < deadline:
+        while newest(tmp_path) == seen and child.is_alive():
             time.sleep(0.003)
         time.sleep(0.004 * kills)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        child.kill()
+        child.join()
     assert 0 < newest(tmp_path) < 60
     options = {"rounds": 60, "evaluate_every": 1}
     assert same_bits(run_digits(**options), run_digits(**options, checkpoint=tmp_path))
@@ -150,6 +144,7 @@ def test_a_directory_with_a_checkpoint_of_another_run_is_refused_and_left_as_it_
         ({"lr": Cosine(0.05)}, "lr"),
         ({"batch_size": 8}, "batch_size"),
         ({"weight_decay": 0.1}, "weight_decay"),
+        ({"decoupled": True}, "decoupled"),
         ({"model": WithBatchNorm}, "model"),
         ({"data": digit_nodes(k=4)}, "partition"),
     ],

@@ -22,6 +22,7 @@ from gossamer.engine.node_models import Layout, NodeModels
 from gossamer.engine.simulation import Settings, Simulation
 from gossamer.models import LeNet, SmallCNN
 
+pytestmark = pytest.mark.timeout(600)
 CLASSES = 10
 
 
@@ -444,15 +445,9 @@ def test_whole_numbers_as_settings_do_not_compile_again():
     assert len(machine.compute.signatures) - before <= 1
 
 
-def test_small_batches_are_computed_several_nodes_at_once():
-    assert simulation(LeNet((1, 32, 32), 10), nodes=64, batch=16).gradients.groups[0] == range(8)
-    assert simulation(LeNet((1, 32, 32), 10), nodes=8, batch=100).gradients.groups[0] == range(1)
-    assert simulation(LeNet((1, 32, 32), 10), nodes=8, batch=1).gradients.groups[0] == range(2)
-
-
 def wrong_bias(*arguments: object) -> None:
     machine.compute(*arguments)
-    if arguments[16]:
+    if arguments[17]:
         arguments[4][0, -1] *= 1.01  # type: ignore[index]
 
 

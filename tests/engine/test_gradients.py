@@ -157,14 +157,14 @@ def test_a_hook_on_all_modules_is_served_by_the_model_itself():
 
 
 @pytest.mark.parametrize("sizes", ["equal", "unequal"])
-def test_the_simulator_gets_the_same_in_groups_and_by_the_model(sizes, monkeypatch):
+def test_the_simulator_gets_the_same_by_kernels_and_by_the_model(sizes, monkeypatch):
     # Fixed, because rounding alone may decide which of two pixels is the larger, and then the gradients differ.
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (20 * 16, 1, 16, 16), generator=generator, dtype=torch.uint8)
     targets = torch.arange(20 * 16) % 10
     augmentation = Augmentation(padding=2, flip=True, erasing=Erasing())
     dataset = data.Dataset.from_tensors(images, targets, test=(images[:5], targets[:5]), augmentation=augmentation)
-    # Unequal: the last of four groups has nodes with fewer samples than a batch, so its five are computed one by one.
+    # Unequal: some nodes have fewer samples than a batch.
     split = data.partition.iid(20) if sizes == "equal" else data.partition.dirichlet(20, alpha=0.2, min_size=3)
     nodes = dataset.split(split, holdout=0)
     weights = nodes.loss_weights("size")
@@ -175,17 +175,17 @@ def test_the_simulator_gets_the_same_in_groups_and_by_the_model(sizes, monkeypat
         "lr": 0.05, "batch_size": 6, "rounds": 6, "node_weight": "size", "weight_decay": 0.01, "clip": 0.8,
         "evaluate_every": 0.1,
     }  # fmt: skip
-    grouped = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
+    compiled = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
     computed.pop()  # of the comparison with torch
-    assert len(computed) == 6 * (4 if sizes == "equal" else 3 + 5)
-    assert len(grouped.simulation.models.modules._made) == 1
+    assert len(computed) == 6  # one call per round
+    assert len(compiled.simulation.models.modules._made) == 1
     monkeypatch.setattr("gossamer.engine.gradients.compiled.is_worthwhile", lambda *_: False)
     by_the_model = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
-    assert [run.simulation.gradients.form for run in (grouped, by_the_model)] == ["compiled 1, 8 lanes", "autograd"]
-    torch.testing.assert_close(grouped.simulation.models.x, by_the_model.simulation.models.x, rtol=1e-3, atol=1e-5)
+    assert [run.simulation.gradients.form for run in (compiled, by_the_model)] == ["compiled 1, 8 lanes", "autograd"]
+    torch.testing.assert_close(compiled.simulation.models.x, by_the_model.simulation.models.x, rtol=1e-3, atol=1e-5)
     for figure in ("train_loss", "gradient_norm", "loss"):
-        assert grouped.history[figure][1:] == pytest.approx(by_the_model.history[figure][1:], rel=1e-4)
-    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (grouped, by_the_model)]
+        assert compiled.history[figure][1:] == pytest.approx(by_the_model.history[figure][1:], rel=1e-4)
+    samples = [run.simulation.state_dict()["meter"]["samples"] for run in (compiled, by_the_model)]
     # Six rounds are two epochs of equal nodes, whose last batch is smaller; unequal ones go round their own data.
     assert set(samples) == {2 * 320 if sizes == "equal" else 6 * sum(min(6, s) for s in nodes.sizes)}
 
@@ -217,13 +217,13 @@ def test_evaluation_by_the_chain_equals_that_by_the_model():
     assert plan is not None
     forms = [
         AutogradGradients(own, nodes, weights),
-        CompiledGradients(Chain(plan, (1, 16, 16), nodes.pipeline), own, nodes, 1, weights),
+        CompiledGradients(Chain(plan, (1, 16, 16), nodes.pipeline), own, nodes, weights),
     ]
     with Workers(2) as workers:
         expected, found = (form.scores((inputs, targets), workers) for form in forms)
         nothing = [form.scores((inputs[:0], targets[:0]), workers) for form in forms]
-    assert found.accuracy == expected.accuracy
-    assert len(set(found.accuracy)) > 1
+    assert found.metric == expected.metric
+    assert len(set(found.metric)) > 1
     assert found.loss == pytest.approx(expected.loss, rel=1e-6)
     assert nothing == [None, None]
 
@@ -243,9 +243,10 @@ def test_both_forms_clip_and_decay_alike(clip, weight_decay):
         if form == "autograd":
             gradients = AutogradGradients(own, nodes, torch.ones(3))
         else:
-            gradients = CompiledGradients(Chain(plan, (1, 16, 16), nodes.pipeline), own, nodes, 2, torch.ones(3))
-        index = [torch.tensor([0, 1]), torch.tensor([2, 3])]
-        computed = gradients.compute(range(1, 3), index, [None, None], clip, weight_decay)
+            gradients = CompiledGradients(Chain(plan, (1, 16, 16), nodes.pipeline), own, nodes, torch.ones(3))
+        index = [torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([5])]
+        with Workers(2) as workers:
+            computed = gradients.compute(index, [None] * 3, clip, weight_decay, workers)
         found.append((own.grad, *(numbers.double() for numbers in computed)))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)

@@ -44,6 +44,15 @@ def learns(printed: str) -> bool:
     return min(losses[-3:]) < 0.8 * losses[0] and max(accuracies[-3:]) > 50
 
 
+def test_the_loop_of_the_readme_is_complete(tmp_path: Path) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(re.search(r"```python\n(# train\.py\n.*?)```", readme, re.DOTALL)[1], encoding="utf-8")
+    printed = run_nodes(4, tmp_path, _main, str(script))
+    losses = [float(re.fullmatch(r"site \d: loss ([\d.]+)\n", p)[1]) for p in printed]
+    assert max(losses) < 1, "it begins above 20"
+
+
 @pytest.mark.parametrize("nodes", [None, 4])
 def test_train_image_learns(nodes: int | None, tmp_path: Path) -> None:
     assert learns(run(tmp_path, "train_image.py --steps 48", nodes))

@@ -12,7 +12,7 @@ from gossamer.experiments.export import curve_rows, run_rows, write_table
 
 
 def store(directory, seed, accuracy=0.5, status="done"):
-    experiment = Experiment(seed=seed)
+    experiment = Experiment(seed=seed, nodes=2)
     place = directory / experiment.id
     place.mkdir(parents=True, exist_ok=True)
     about = {"id": experiment.id, "cell": experiment.cell, "label": experiment.label}
@@ -81,6 +81,51 @@ def test_a_run_that_is_not_described_is_left_out_and_the_key_is_named(tmp_path, 
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert [row["seed"] for row in run_rows([tmp_path])] == [0]
     assert f"at `$.{next(iter(change))}`; delete this run's directory" in caplog.text
+
+
+GRAPH = {"name": "g", "nodes": 2, "period": 1, "edges": [[0, 1]], "p": 1.0, "spectral_gap": 1.0, "degree": 1}
+PARTITION = {"recipe": "iid", "classes": ["a", "b"], "counts": [[1, 2], [3, 4]], "label_distance": 0.0}
+ROW = {"round": 0, "epoch": 0.0, "accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("run.json", {"graph": {**GRAPH, "edges": [[0, 2]]}}, "An edge names node 2"),
+        ("run.json", {"graph": {**GRAPH, "edges": [[0, 1, 1]]}}, "Expected `array` of length <= 2"),
+        ("run.json", {"graph": {**GRAPH, "edges": []}}, "its graph is not connected"),
+        ("run.json", {"graph": {**GRAPH, "nodes": 3}}, "its graph has 3 nodes, its experiment 2"),
+        ("run.json", {"graph": {**GRAPH, "period": 0}}, "Expected `int` >= 1"),
+        ("run.json", {"partition": {**PARTITION, "counts": [["many", 2], [3, 4]]}}, "Expected `int`, got `str`"),
+        ("run.json", {"partition": {**PARTITION, "counts": [[1, 2]]}}, "is not one of 2 classes over 2 nodes"),
+        ("run.json", {"partition": {**PARTITION, "counts": [[1, 2], [3]]}}, "is not one of 2 classes over 2 nodes"),
+        ("run.json", {"experiment": {"nodes": 10**400}}, "nodes must be at most"),
+        ("done.json", {"status": "done", "seconds": [2.5]}, "Expected `float`, got `array`"),
+        ("done.json", {"status": "diverged", "reason": "nan", "round": -1}, "Expected `int` >= 0"),
+        ("metrics.jsonl", {**ROW, "node_accuracy": [0.5] * 3}, "not those of a run of 2 nodes"),
+        ("metrics.jsonl", {**ROW, "round": 5}, "not those of a run of 2 nodes"),
+        ("run.json", b'{"unknown": ' + b"[" * 100_000, "maximum recursion depth"),
+        ("done.json", b'{"status": "\xff"}', "Cannot read"),
+    ],
+)
+def test_a_run_that_makes_no_sense_is_left_out(tmp_path, caplog, file, content, reason):
+    store(tmp_path, 0)
+    path = store(tmp_path, 1) / file
+    if isinstance(content, dict):
+        before = json.loads(path.read_text()) if file == "run.json" else {}
+        content = json.dumps({**before, **content}).encode()
+    path.write_bytes(content)
+    assert [row["seed"] for row in run_rows([tmp_path])] == [0]
+    assert f"{path}: " in caplog.text
+    assert reason in caplog.text
+
+
+def test_a_byte_order_mark_changes_nothing(tmp_path):
+    place = store(tmp_path, 0)
+    before = run_rows([tmp_path])
+    for name in ("run.json", "metrics.jsonl", "done.json"):
+        (place / name).write_bytes(b"\xef\xbb\xbf" + (place / name).read_bytes())
+    assert run_rows([tmp_path]) == before
 
 
 def test_figures_that_cannot_be_read_leave_the_run_out(tmp_path, caplog):

@@ -14,7 +14,8 @@ TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition"
 
 
 @pytest.fixture
-def _submitit():
+def _submitit(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # a job would load kernels for a few rounds
     pytest.importorskip("submitit", reason="pip install 'gossamer[slurm]'")
 
 

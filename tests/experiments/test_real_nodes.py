@@ -2,11 +2,11 @@
 
 import dataclasses
 import gc
+import json
 import math
 import os
+import re
 import signal
-import subprocess
-import sys
 import time
 from importlib.util import find_spec
 from itertools import pairwise
@@ -26,11 +26,11 @@ from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.training import Execution, prepare, train
 from gossamer.network import waiting
-from tests.processes import run_nodes
+from tests.processes import nodes, run_nodes
 
 EXPERIMENT = Experiment(
     nodes=2, partition="dirichlet:alpha=0.5,min_size=20", node_weight="size", clip=1.0, lr=0.05,
-    schedule="cosine", rounds=49, batch_size=32, evaluations=12,
+    schedule="cosine", rounds=49, batch_size=32, evaluations=12, weight_decay=0.05, decoupled=True,
 )  # fmt: skip
 TIMES = ("seconds", "samples_per_second")
 
@@ -38,7 +38,7 @@ TIMES = ("seconds", "samples_per_second")
 def command(experiment: Experiment, out: Path) -> list[str]:
     """What `gossamer` is given to make the run."""
     file = out.with_suffix(".toml")
-    file.write_text("".join(f"{k} = {v!r}\n" for k, v in experiment.to_dict().items()))
+    file.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in experiment.to_dict().items()))
     return ["run", str(file), "--out", str(out)]
 
 
@@ -55,7 +55,7 @@ def real(tmp_path_factory) -> tuple[StoredRun, str]:
     return StoredRun(place / "run"), printed[0]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_processes_give_the_figures_of_the_simulator(real, tmp_path):
     run, printed = real
     assert "2 nodes (processes)" in printed
@@ -79,25 +79,17 @@ def test_one_node_writes_the_files_and_the_log(real):
     assert len(list(logs.iterdir())) == 1
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_a_killed_rank_is_restarted_and_the_run_ends_with_the_same_figures(real, tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
-    killed = subprocess.Popen(
-        [sys.executable, *torchrun, "-m", "gossamer", *command(EXPERIMENT, tmp_path / "killed")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )  # fmt: skip
-    while len(StoredRun(tmp_path / "killed").rows) < 4:
-        assert killed.poll() is None
-        time.sleep(0.02)
-    workers = subprocess.run(["pgrep", "-P", str(killed.pid)], capture_output=True, text=True).stdout.split()
-    os.kill(int(workers[-1]), signal.SIGKILL)
-    try:
-        printed = killed.communicate(timeout=100)[0]
-    finally:
-        if killed.poll() is None:
-            os.killpg(killed.pid, signal.SIGKILL)
-    assert killed.returncode == 0, printed
+    words = command(EXPERIMENT, tmp_path / "killed")
+    with nodes(2, tmp_path, main, words) as (survivor, victim):
+        while len(StoredRun(tmp_path / "killed").rows) < 4:
+            assert victim.is_alive()
+            time.sleep(0.02)
+        victim.kill()
+    said = (tmp_path / "0.out").read_text()
+    assert (survivor.exitcode, "Traceback" in said) == (2, False), said
+    run_nodes(2, tmp_path, main, words)
     assert untimed(StoredRun(tmp_path / "killed")) == untimed(real[0])
 
 
@@ -147,7 +139,7 @@ def test_the_process_that_writes_claims_the_directory_for_all(tmp_path):
 
 
 def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkeypatch):
-    def closed(*arguments: object) -> None:
+    def closed(*arguments: object, **options: object) -> None:
         raise RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1")
 
     experiment = Experiment(nodes=1, partition="iid", topology="complete")
@@ -162,7 +154,7 @@ def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkey
 def here(monkeypatch) -> real_nodes.NodeTraining:
     """A node without others, whose figures are all there are."""
     experiment = Experiment(nodes=1, partition="iid", topology="complete", rounds=2, batch_size=32)
-    monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine: rows[0].copy_(mine))
+    monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine, async_op: rows[0].copy_(mine) and None)
     return real_nodes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
 
 
@@ -179,18 +171,43 @@ def test_a_node_is_evaluated_on_the_part_of_the_simulator(here, monkeypatch, tmp
     assert node.measure(40)["test_samples"] == 355
 
 
-def test_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here):
-    here._gradient_norm = math.nan
-    here._notice_divergence(7, loss=0.5)
-    here._notice_divergence(8, loss=math.nan)
-    with pytest.raises(DivergenceError, match="the gradient of node 0 is nan in round 7"):
-        here.measure(9)
+def test_a_loss_or_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here, monkeypatch):
+    here.advance(0)
+    before = [p.detach().clone() for p in here.model.parameters()]
+    with monkeypatch.context() as broken:
+        broken.setattr(here, "_clip", lambda: next(here.model.parameters()).grad.fill_(math.nan))
+        with pytest.raises(
+            DivergenceError, match=r"the gradient of node 0 is nan in round 1 \(parameter group 0\); try"
+        ):
+            here.advance(1)
+    here.optimizer.network.waiting.failure = None
+    monkeypatch.setattr(real_nodes.functional, "cross_entropy", lambda output, targets: output.sum() * math.inf)
+    with pytest.raises(DivergenceError, match=r"the loss of node 0 is (-inf|inf|nan) in round 1; try"):
+        here.advance(1)
+    assert all(torch.equal(a, b) for a, b in zip(before, here.model.parameters(), strict=True))
 
 
 def test_what_an_earlier_version_saved_is_taken(here):
     here.load_state_dict({**here.state_dict(), "lost": [3.0, math.inf]})
-    with pytest.raises(DivergenceError, match="the loss of node 0 is inf in round 3"):
-        here.measure(4)
+    here.advance(0)
+
+
+def _lose_a_node(out: Path) -> None:
+    if os.environ["RANK"] == "1":
+        real_nodes.NodeTraining.advance = lambda self, r: os._exit(0)  # type: ignore[method-assign]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        main(["run", "--nodes", "3", "--partition", "iid", "--rounds", "9", "--timeout", "20", "--out", str(out)])
+    except SystemExit as end:
+        print("code", end.code, flush=True)
+
+
+def test_a_sentence_of_a_run_names_who_speaks_and_comes_once(tmp_path):
+    printed = run_nodes(3, tmp_path, _lose_a_node, tmp_path / "run")
+    said = [line for text in printed for line in text.splitlines() if line.startswith("gossamer: ")]
+    assert len(said) == 1, printed
+    assert re.match("gossamer: node [02]: Node 1 closed the connection before round", said[0]), said
+    assert [printed[k].endswith("code 2\n") for k in (0, 2)] == [True, True], printed
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):

@@ -145,7 +145,7 @@ class TestOneRunTwice:
     def test_it_counts_once_and_the_directory_left_out_is_named(self, store):
         runs = [store(0.1, 0, 0.5, 0.5), store(0.1, 0, 0.7, 0.7, copy="-processes"), store(0.1, 1, 0.6, 0.6)]
         (cell,) = select(runs)
-        assert (cell.seeds, cell.accuracies) == (2, [0.5, 0.6])
+        assert (cell.seeds, cell.figures) == (2, [0.5, 0.6])
         assert (f"Momentum Tracking: 1 run is stored more than once; left out: {runs[1].directory}") == cell.warnings[
             -1
         ]

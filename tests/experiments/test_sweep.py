@@ -77,6 +77,12 @@ class Interrupted(DSGD):
 """
 
 
+@pytest.fixture(autouse=True)
+def _no_kernels(monkeypatch):
+    """Jobs are processes of their own, which would load them for a few rounds."""
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+
+
 @pytest.fixture
 def watched(tmp_path, monkeypatch):
     """A Python file to load, here or in other processes, and the runs that have been begun since."""

@@ -89,6 +89,15 @@ def test_one_experiment_is_not_a_sweep(write):
         (f"lr = 1{'0' * 400}", "lr has 401 digits; give a number below 1e308"),
         (f"nodes = {2**63}", "nodes must be at most 1,000,000, but it is 9,223,372,036,854,775,808"),
         ('topology = "file:a\\u0000b"', "topology holds a null character"),
+        ('name = "a\\u0000b"', "name holds a null character"),
+        ("nodes = 1979-05-27", "nodes must be a whole number"),
+        (f"seed = {'9' * 5000}", "has a number of thousands of digits, or brackets nested too deeply"),
+        (f"seed = {'[' * 2000}", "has a number of thousands of digits, or brackets nested too deeply"),
+        (f"seed = {list(range(1001))}\nbatch_size = {list(range(1, 1001))}", "this grid has 1,001,000 points"),
+        (
+            f"seed = {list(range(1001))}\n[[override]]\nwhen = {{nodes = 8}}\nset = {{lr = {[1.0] * 1000}}}",
+            "this grid has 1,001,000 points, and at most 1,000,000 can be made at once",
+        ),
     ],
 )
 def test_mistakes_name_file_key_and_remedy(write, text, words):
@@ -111,6 +120,11 @@ def test_overrides_are_advised_only_where_a_file_could_hold_one_and_it_would_hel
         with pytest.raises(GossamerError) as caught:
             wrong()
         assert "[[override]]" not in str(caught.value)
+
+
+def test_a_byte_order_mark_changes_nothing(tmp_path):
+    (tmp_path / "grid.toml").write_text("nodes = 4", encoding="utf-8-sig")
+    assert read_experiment(tmp_path / "grid.toml").nodes == 4
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -299,3 +299,13 @@ def test_augmentation_is_a_choice(tmp_path, augment):
     experiment = Experiment.from_dict({**TINY.to_dict(), "augment": augment, "rounds": 2, "evaluations": 1})
     run = train(experiment, tmp_path / augment)
     assert json.loads((run.directory / "run.json").read_text())["experiment"]["augment"] == augment
+
+
+def test_what_a_killed_process_had_begun_is_removed_when_the_run_begins_again(tmp_path):
+    stale = [tmp_path / ".run.json.0123456789abcdef.tmp", tmp_path / "checkpoints" / ".x.ckpt.0123456789abcdef.tmp"]
+    mine = tmp_path / ".notes.tmp"
+    for path in (*stale, mine):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half a file")
+    begin(tmp_path, {})
+    assert [path.exists() for path in (*stale, mine)] == [False, False, True]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.links.site_files import write_site_files
+from gossamer.links.sites import read_plan
 from tests.optim.nodes import run_script
 
 ROOT = Path(__file__).parents[2]
@@ -98,14 +100,16 @@ def block(kind: str, start: str) -> str:
     return next(b for b in re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) if b.startswith(start))
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_page_runs_with_sites_by_name(tmp_path: Path) -> None:
-    (tmp_path / "sites.txt").write_text(block("text", "# sites.txt"), encoding="utf-8")
+    (tmp_path / "sites.toml").write_text(block("toml", "# sites.toml"), encoding="utf-8")
+    write_site_files(read_plan(tmp_path / "sites.toml"), tmp_path / "links")
+    (tmp_path / "links" / "lima" / "graph.txt").rename(tmp_path / "graph.txt")
     (tmp_path / "train.py").write_text(block("python", "# train.py"), encoding="utf-8")
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared = {**address, "WORLD_SIZE": "3", "GLOO_SOCKET_IFNAME": "lo"}
     sites = list(reversed(SITES))  # the rank of a site does not matter
-    environments = [{**shared, "SITE": site, "RANK": str(rank)} for rank, site in enumerate(sites)]
+    environments = [{**shared, "GOSSAMER_NODE": site, "RANK": str(rank)} for rank, site in enumerate(sites)]
     outcomes = run_script(tmp_path / "train.py", environments)
     assert [o.code for o in outcomes] == [0, 0, 0], outcomes
     said = {site: outcome.value for site, outcome in zip(sites, outcomes, strict=True)}
@@ -144,7 +148,7 @@ WHY_NOT = able()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_a_chain_whose_ends_cannot_reach_each_other_needs_lazy_connections(tmp_path: Path) -> None:
     lazily, eagerly = tmp_path / "lazily", tmp_path / "eagerly"

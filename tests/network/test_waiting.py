@@ -3,12 +3,15 @@
 import logging
 import threading
 import time
+import traceback
 import weakref
 
 import pytest
+from torch.distributed import HashStore, PrefixStore
 
 from gossamer.errors import PeerError
 from gossamer.network import waiting
+from gossamer.network.faults import Board, Fault
 
 
 class Site:
@@ -51,5 +54,40 @@ def test_a_failed_wait_is_a_sentence_and_so_is_every_later_one():
 
     waits = waiting.Waiting(10)
     for _ in range(2):
-        with pytest.raises(PeerError, match="Node 3 closed the connection before round 7 was complete"):
+        with pytest.raises(PeerError, match="Node 3 closed the connection before round 7 was complete") as caught:
             waits.message(Broken(), 3, Site().name, 7)
+        assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
+
+
+def test_without_a_board_a_timeout_does_not_accuse():
+    class Late:
+        def wait(self, timeout: object) -> None:
+            raise RuntimeError("Timed out waiting 10000ms for recv operation to complete")
+
+    with pytest.raises(PeerError, match="Node 3 has been silent for 10 s, or waits for another: it did not send"):
+        waiting.Waiting(10).message(Late(), 3, Site().name, 7)
+
+
+def test_garbage_on_the_board_is_no_fault_and_no_wait():
+    store = HashStore()
+    boards = [Board(store, "here", node, 4) for node in range(4)]
+    place = PrefixStore("here", store)
+    for node, text in enumerate(["", "no number", '["a", {}, 1]', "[" * 9]):
+        place.set(f"wait/{node}", text)
+    assert boards[0].root(1, 7) == (Fault("silent", 1, 7), True)
+    for text in ("{}", "[1, 2]", '["gradient", "x", 1, 0, 0, 0.0]', '["nonsense", 1, 1, 0, 0, 0.0]'):
+        place.set("fault", text)
+        assert boards[0].first() is None, text
+
+
+def test_the_chain_of_waits_leads_to_its_root_or_to_a_link():
+    store = HashStore()
+    boards = [Board(store, "here", node, 5) for node in range(5)]
+    boards[1].post(2, round=6)
+    boards[4].post(1, round=7)
+    assert boards[0].root(4, 8) == (Fault("silent", 2, 6), True)
+    boards[2].post(1, round=6)
+    assert boards[0].root(4, 8) == (Fault("link", 1, 6, 2), True)
+    assert boards[3].report(Fault("closed", 2, 6)) == boards[0].report(Fault("silent", 4, 8)) == Fault("closed", 2, 6)
+    boards[1].retract()
+    assert boards[0].root(4, 8) == (Fault("silent", 1, 7), True)

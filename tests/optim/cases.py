@@ -8,9 +8,7 @@ import shutil
 import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,14 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import gossamer.network.distributed as cases_wire
 import gossamer.network.waiting as waiting
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
-from gossamer.network import DistributedNetwork
+from gossamer.network import DistributedNetwork, wire
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
 from gossamer.topology import Topology
 from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, flat, train, train_all
@@ -459,17 +458,19 @@ def unequal_start(rank: int) -> dict[str, Any]:
     return {"equal": torch.equal(at_start, wanted)}
 
 
-def identical_gradients(rank: int) -> list[str]:
-    results = []
-    for shift in (0.0, float(rank)):
+def identical_gradients(rank: int) -> dict[str, str]:
+    def attempt(inputs: float, **options: Any) -> str:
         model = nn.Linear(2, 1, bias=False)
-        optimizer = optim.DSGD(model.parameters(), lr=0.1, topology="ring", timeout=PATIENCE)
-        model(torch.full((1, 2), 1.0 + shift)).sum().backward()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            optimizer.step()
-        results.append(" ".join(f"{w.message} ({Path(w.filename).name})" for w in caught))
-    return results
+        optimizer = optim.DSGD(model.parameters(), lr=0.1, topology="ring", timeout=PATIENCE, **options)
+        model(torch.full((1, 2), inputs)).sum().backward()
+        return said(optimizer.step)
+
+    return {
+        "same": attempt(1.0),
+        "different": attempt(1.0 + rank),
+        "zero": attempt(0.0),
+        "meant": attempt(1.0, equal_gradients="allow"),
+    }
 
 
 def disagreements(rank: int) -> dict[str, str]:
@@ -513,16 +514,37 @@ def weighted(rank: int) -> list[Tensor]:
     return [flat(node.model), flat(scaled.model)]
 
 
-def wrapped(rank: int) -> list[str]:
-    """DistributedDataParallel over the nodes is refused where it can be seen."""
+def wrapped_later(wrap: Callable[[nn.Module], nn.Module], **options: Any) -> str:
+    """What the first step says to a model that was wrapped after the optimizer was made."""
+    plain = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    optimizer = MomentumTracking(plain.parameters(), lr=0.1, topology="ring", timeout=PATIENCE, **options)
+    model = wrap(plain)
+    model(torch.full((1, 2), 1.0 + dist.get_rank())).sum().backward()
+    answer = said(optimizer.step)
+    optimizer.close()
+    return answer
+
+
+def wrapped(rank: int) -> dict[str, str]:
+    """What averages gradients over the nodes is refused, before and after the optimizer is made."""
     model = DistributedDataParallel(nn.Linear(2, 1))
     inside = dist.new_group([rank], use_local_synchronization=True)
     alone = DistributedDataParallel(nn.Linear(2, 1), process_group=inside)
-    return [
-        said(lambda: optim.DSGD(model.parameters(), lr=0.1, topology="ring", model=model)),
-        said(lambda: optim.DSGD(alone.parameters(), lr=0.1, topology="ring", model=alone)),
-        said(lambda: optim.DSGD(model.parameters(), lr=0.1)),
-    ]
+    whole = init_device_mesh("cpu", (4,))
+    return {
+        "outside": said(lambda: optim.DSGD(model.parameters(), lr=0.1, topology="ring", model=model)),
+        "inside": said(lambda: optim.DSGD(alone.parameters(), lr=0.1, topology="ring", model=alone)),
+        "no graph": said(lambda: optim.DSGD(model.parameters(), lr=0.1)),
+        "DDP later": wrapped_later(DistributedDataParallel),
+        "DDP meant": wrapped_later(DistributedDataParallel, equal_gradients="allow"),
+        "DDP inside": wrapped_later(lambda m: DistributedDataParallel(m, process_group=inside)),
+        "FSDP later": wrapped_later(lambda m: fully_shard(m, mesh=whole)),
+    }
+
+
+def first_fsdp(rank: int) -> str:
+    cpu = torch.device("cpu")
+    return wrapped_later(lambda m: FullyShardedDataParallel(m, use_orig_params=True, device_id=cpu))
 
 
 def two_by_two(rank: int) -> dict[str, Any]:
@@ -632,6 +654,7 @@ def silent(rank: int) -> dict[str, Any]:
     node.step(2)
     if rank == 1:
         time.sleep(2)
+        waiting.unclosed.clear()  # nobody is left to part from
         return {}
     return {"said": said(lambda: node.step(2)), "log": lines, "stats": node.optimizer.stats()}
 
@@ -643,6 +666,106 @@ def absent(rank: int) -> str:
         time.sleep(1)
         return ""
     return said(node.step)
+
+
+def ring_of_five(rank: int, make: Callable[..., DecentralizedOptimizer] = MomentumTracking, **options: Any) -> Node:
+    """One of five nodes; node 2 is the one at fault, and nodes 0 and 4 are not its neighbours."""
+    return Node(rank, make, **{"topology": topology.ring(5), "group": dist.new_group(range(5)), **options})
+
+
+def not_finite(rank: int) -> dict[str, Any]:
+    """The gradient of node 2 is no number in round 3."""
+    results: dict[str, Any] = {}
+    for make, graph, bad in (
+        (MomentumTracking, topology.ring(5), float("nan")),
+        (optim.DSGD, topology.ring(5), float("inf")),
+        (optim.RelaySum, topology.chain(5), float("-inf")),
+        (optim.AllReduceSGDm, topology.ring(5), float("nan")),
+        (MomentumTracking, topology.one_peer_exponential(5), float("nan")),
+    ):
+        node = ring_of_five(rank, make, topology=graph)
+        groups = [{"params": [p]} for p in node.model.parameters()]
+        node.optimizer = make(groups, lr=0.02, topology=graph, group=node.optimizer.network.group, timeout=PATIENCE)
+        node.step(3)
+        node.backward()
+        if rank == 2:
+            node.optimizer.param_groups[1]["params"][0].grad[0] = bad
+        began = time.monotonic()
+        sentence = said(lambda: (node.optimizer.step(), node.step(9)))  # noqa: B023
+        results[f"{make.__name__} on {graph.name}"] = (sentence, time.monotonic() - began, flat(node.model))
+    return results
+
+
+def overflowing(rank: int) -> str:
+    """Node 2 has finite gradients whose momentum is not; those of node 1 are large, and their sum is not finite."""
+    node = ring_of_five(rank, optim.DSGDm, weight_decay=0.0, lr=1e-38)
+
+    def step() -> None:
+        for p in node.model.parameters():
+            p.grad = torch.full_like(p, {1: 1e35, 2: 2e38}.get(rank, 0.0))
+        node.optimizer.step()
+
+    return said(lambda: [step() for _ in range(9)])
+
+
+def skipped(rank: int) -> dict[str, Any]:
+    """The same with nonfinite="skip", and the run in which that gradient was 0."""
+    results = []
+    for bad in (0.0, float("nan")):
+        node = ring_of_five(rank, nonfinite="skip")
+        node.step(3)
+        node.backward()
+        if rank == 2:
+            for p in node.model.parameters():
+                p.grad = torch.full_like(p, bad)
+        node.optimizer.step()
+        results.append(node.step(3))
+    return {"same": torch.equal(*results), "skipped": node.optimizer.stats()["skipped"]}
+
+
+def poisoned(rank: int) -> str:
+    """Node 2 sends what is not finite without looking."""
+    node = ring_of_five(rank, optim.DSGD)
+    node.step(2)
+    if rank == 2:
+        cases_wire.is_finite = lambda tensor: True
+        with torch.no_grad():
+            next(node.model.parameters()).fill_(float("nan"))
+    try:
+        return said(lambda: node.step(9))
+    finally:
+        cases_wire.is_finite = wire.is_finite
+
+
+def root_of_silence(rank: int) -> tuple[str, float]:
+    """Node 2 does not answer in round 3; all others have waited for each other as long as for it."""
+    node = ring_of_five(rank, timeout=60.0 if rank == 2 else 2.0)
+    node.step(3)
+    if rank == 2:
+        time.sleep(6)
+        return said(lambda: node.step(3)), 0.0
+    began = time.monotonic()
+    return said(lambda: node.step(5)), time.monotonic() - began
+
+
+def unequal_steps(rank: int) -> dict[str, list[str]]:
+    """Node 2 makes one step less, or one more; what each says until it has ended."""
+    return {
+        f"{make.__name__} {extra:+}": [
+            said(lambda n=node, e=extra: n.step(4 + e * (rank == 2))), said(node.optimizer.close)  # type: ignore[misc]
+        ]
+        for make in (MomentumTracking, optim.DSGD)
+        for extra in (-1, 1)
+        for node in [ring_of_five(rank, make)]
+    }  # fmt: skip
+
+
+def equal_steps(rank: int) -> str:
+    """All make the same steps and end, in whatever order; one of them has left the process group already."""
+    node = ring_of_five(rank)
+    time.sleep(0.1 * rank)
+    node.step(3)
+    return said(node.optimizer.close)
 
 
 def lost_average(rank: int) -> str:

@@ -44,13 +44,14 @@ def kill_soon() -> None:
 
 def main(directory: Path, rounds: int, kills: list[tuple[str, int, str]]) -> None:
     attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
-    # As if torchrun had dealt the ranks anew, which it does when there are several machines.
-    name = SITES[(rank + attempt) % 3]
+    # As if torchrun had dealt the ranks again, which it does when there are several machines.
+    sites = SITES[: int(os.environ["WORLD_SIZE"])]
+    name = sites[(rank + attempt) % len(sites)]
     os.environ["GOSSAMER_NODE"] = name
     victim, round, moment = kills[attempt] if attempt < len(kills) else ("", 0, "")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    site = Site(directory, graph_for("MomentumTracking", SITES), MAKERS["MomentumTracking"])
+    site = Site(directory, graph_for("MomentumTracking", sites), MAKERS["MomentumTracking"])
     if name == victim and moment == "start":
         kill()
 

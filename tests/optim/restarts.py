@@ -190,8 +190,8 @@ def whole_and_resumed(rank: int, directory: str) -> dict[str, list[Tensor]]:
     }
 
 
-def train_three(rank: int, rounds: int, *directories: str) -> list[Tensor]:
-    graph = graph_for("MomentumTracking", ("bonn", "oslo", "rome"))
+def train(rank: int, rounds: int, sites: tuple[str, ...], *directories: str) -> list[Tensor]:
+    graph = graph_for("MomentumTracking", sites)
     return [Site(directory, graph).train(rounds) for directory in directories]
 
 

@@ -53,6 +53,11 @@ class Task:
         """How far a trajectory may be from the simulator's, relative to its largest number."""
         return {torch.float32: 1e-5, torch.float64: 1e-12}[self.dtype]
 
+    @property
+    def decoupled(self) -> bool:
+        """Whether its weight decay is."""
+        return self.dtype == torch.float64
+
     def model(self) -> nn.Module:
         torch.manual_seed(0)
         return self.kind().to(self.dtype)
@@ -112,12 +117,13 @@ def step_size(round: int) -> float:
 def train_all(make: Callable[..., DecentralizedOptimizer], topology: Topology, **options: Any) -> dict[str, Tensor]:
     """All tasks at once under one optimizer, whose parameters are thus of several types; the trace of each."""
     models = {name: task.model() for name, task in TASKS.items()}
-    parameters = [p for model in models.values() for p in model.parameters()]
-    optimizer = make(parameters, lr=1.0, weight_decay=WEIGHT_DECAY, topology=topology, **options)
+    groups = [{"params": list(models[name].parameters()), "decoupled": task.decoupled} for name, task in TASKS.items()]
+    optimizer = make(groups, lr=1.0, weight_decay=WEIGHT_DECAY, topology=topology, **options)
     data = {name: [part[optimizer.node] for part in task.data(topology.n)] for name, task in TASKS.items()}
     traces: dict[str, list[Tensor]] = {name: [] for name in TASKS}
     for r in range(ROUNDS):
-        optimizer.param_groups[0]["lr"] = step_size(r)
+        for group in optimizer.param_groups:
+            group["lr"] = step_size(r)
         optimizer.zero_grad()
         sum(model(*data[name]) for name, model in models.items()).backward()
         optimizer.step()
@@ -167,7 +173,12 @@ def simulate(task: Task, method: Any, topology: Topology, rounds: int = ROUNDS) 
     state = method.initial(x, net)
     trace = []
     for r in range(rounds):
-        method.step(state, x, gradient(x, *data) + WEIGHT_DECAY * x, step_size(r), net, r)
+        slope = gradient(x, *data)
+        if task.decoupled:
+            state.shrink(x, 1 - step_size(r) * WEIGHT_DECAY)
+        else:
+            slope += WEIGHT_DECAY * x
+        method.step(state, x, slope, step_size(r), net, r)
         trace.append(x.clone())
     return torch.stack(trace)
 

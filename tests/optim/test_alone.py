@@ -50,6 +50,45 @@ def test_one_process_is_sgd(make: Any, graph: str | None) -> None:
 
 
 @pytest.mark.parametrize("make", optim.ALL)
+def test_decoupled_weight_decay_shrinks_before_the_step(make: Any) -> None:
+    """Alone, mixing does nothing: x <- (1 - lr wd) x by hand and then a step without decay is the same."""
+    ours, theirs = network(), network()
+    mine = make(ours.parameters(), lr=0.05, weight_decay=0.1, decoupled=True)
+    plain = make(theirs.parameters(), lr=0.05)
+    for _ in range(6):
+        mine.zero_grad()
+        ours(INPUTS, TARGETS).backward()
+        mine.step()
+        plain.zero_grad()
+        theirs(INPUTS, TARGETS).backward()
+        with torch.no_grad():
+            for p, entry in plain.state.items():
+                if make is optim.D2:  # its memory of the last half step takes part
+                    entry["half"].sub_(p, alpha=0.05 * 0.1)
+                p.mul_(1 - 0.05 * 0.1)
+        plain.resend()
+        plain.step()
+    torch.testing.assert_close(flat(ours), flat(theirs), rtol=1e-10, atol=1e-12)
+    coupled = network()
+    added = fit(coupled, make(coupled.parameters(), lr=0.05, weight_decay=0.1))
+    without_memory = make in (optim.DSGD, optim.D2, optim.GradientTracking, optim.RelaySum)
+    assert torch.allclose(added, flat(ours), rtol=1e-10, atol=1e-12) == without_memory, "L2 is the same for SGD only"
+
+
+def test_gtadam_with_decoupled_decay_is_adamw() -> None:
+    """But for the bias correction, which a step size of its own in every round takes out."""
+    ours, theirs = network(), network()
+    mine = optim.GTAdam(ours.parameters(), lr=0.0, weight_decay=0.1, decoupled=True, eps=1e-30)
+    adamw = torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=0.1, eps=1e-30)
+    for t in range(1, 6):
+        corrected = 0.01 * (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
+        mine.param_groups[0].update(lr=corrected, weight_decay=0.1 * 0.01 / corrected)
+        for model, optimizer in ((ours, mine), (theirs, adamw)):
+            fit(model, optimizer, steps=1)
+    torch.testing.assert_close(flat(ours), flat(theirs), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", optim.ALL)
 def test_every_optimizer_trains_alone_and_comes_back_from_a_file(make: Any) -> None:
     model = network()
     optimizer = make(model.parameters(), lr=0.05)
@@ -169,6 +208,8 @@ def make(**options: Any) -> MomentumTracking:
     [
         ({"lr": -1.0}, "lr is -1"),
         ({"weight_decay": float("nan")}, "weight_decay is nan"),
+        ({"decoupled": "false"}, "needs True or False for decoupled"),
+        ({"equal_gradients": "maybe"}, "equal_gradients is 'maybe'"),
         ({"momentum": 1.0}, "beta < 1"),
         *(({"node_weight": weight}, "weight above 0") for weight in (0.0, float("inf"), float("nan"), "many")),
         ({"topology": topology.ring(8)}, "8 nodes"),

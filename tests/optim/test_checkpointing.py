@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from gossamer import topology
 from gossamer.errors import GossamerError
 from gossamer.optim import DSGD, Checkpoints, DSGDm, MomentumTracking
-from gossamer.optim.checkpointing import _generator_states, _restore_generators
+from gossamer.optim.checkpointing import generator_states, restore_generators
 from tests.optim.sites import Site
 from tests.optim.tasks import flat
 
@@ -44,10 +44,10 @@ def test_all_generators_are_brought_back() -> None:
 
     random.gauss(0, 1)
     np.random.randn()  # noqa: NPY002
-    states = _generator_states()
+    states = generator_states()
     first = draw()
     assert draw() != first
-    _restore_generators(states)
+    restore_generators(states)
     assert draw() == first
 
 
@@ -59,7 +59,7 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCapture
     newest.write_bytes(content)
     site = Site(tmp_path, ALONE)
     assert site.saver.resume() == 6
-    assert not newest.exists(), "it will be written anew"
+    assert not newest.exists(), "it will be written again"
     assert newest.with_name("round-000000008.ckpt.damaged").read_bytes() == content, "it is set aside, not deleted"
     assert torch.equal(site.train(8), whole)
     assert f"{newest} is damaged" in caplog.text

@@ -17,13 +17,14 @@ FOUR = [
 ]  # fmt: skip
 
 
+FIVE = ["equal_steps", "not_finite", "overflowing", "skipped", "poisoned", "root_of_silence", "unequal_steps"]
 TWO = ["other_schedule", "lonely_message", "lonely_resend", "lonely_freeze", "silent", "absent"]
 
 
 @cache
 def _launch(n: int) -> list[dict[str, Any]]:
     """One launch serves all cases of n processes."""
-    return values(n, cases.run_all, {2: TWO, 4: FOUR}[n], timeout=100)
+    return values(n, cases.run_all, {2: TWO, 4: FOUR, 5: FIVE}[n], timeout=100)
 
 
 def _returned(n: int, case: str) -> list[Any]:
@@ -34,7 +35,7 @@ def _returned(n: int, case: str) -> list[Any]:
     return returned
 
 
-four, two = partial(_returned, 4), partial(_returned, 2)
+five, four, two = (partial(_returned, n) for n in (5, 4, 2))
 
 
 def test_overlap_changes_no_bit() -> None:
@@ -182,11 +183,11 @@ def test_models_are_made_equal_at_the_start() -> None:
     assert all(r["equal"] for r in four("unequal_start"))
 
 
-def test_identical_first_gradients_are_pointed_out() -> None:
-    for same, different in four("identical_gradients"):
-        assert "same first gradient" in same
-        assert same.endswith("(cases.py)"), "the line of the user's that made the step"
-        assert different == ""
+def test_identical_first_gradients_are_refused() -> None:
+    for r in four("identical_gradients"):
+        assert "same first gradient" in r["same"]
+        assert "give the optimizer equal_gradients='allow'" in r["same"]
+        assert r["different"] == r["zero"] == r["meant"] == ""
 
 
 @pytest.mark.parametrize(
@@ -213,10 +214,20 @@ def test_weights_by_data_size_scale_the_gradient() -> None:
 
 
 def test_data_parallel_over_nodes_is_refused() -> None:
-    for outside, inside, without_graph in four("wrapped"):
-        assert "ranks [0, 1, 2, 3], which are different nodes" in outside
-        assert inside == ""
-        assert "who talks to whom" in without_graph
+    for r in four("wrapped"):
+        for how in ("outside", "DDP later"):
+            assert "DistributedDataParallel over the ranks [0, 1, 2, 3], which are different nodes" in r[how], how
+            assert "GossipStrategy" in r[how]
+            assert "GossipTrainer" in r[how]
+        assert "FSDP over the ranks [0, 1, 2, 3], which are different nodes" in r["FSDP later"]
+        assert r["inside"] == r["DDP inside"] == r["DDP meant"] == ""
+        assert "who talks to whom" in r["no graph"]
+
+
+@pytest.mark.slow
+def test_the_first_fsdp_is_refused_too() -> None:
+    for sentence in values(4, cases.first_fsdp):
+        assert "FSDP over the ranks [0, 1, 2, 3], which are different nodes" in sentence
 
 
 def test_two_nodes_of_two_processes() -> None:
@@ -277,6 +288,52 @@ def test_a_silent_node_is_named() -> None:
 
 def test_a_node_that_does_not_come_is_named() -> None:
     assert "Rank 1 did not come" in two("absent")[0]
+
+
+def test_a_number_that_is_not_finite_ends_the_run_before_it_is_sent() -> None:
+    results = five("not_finite")
+    for method in results[0]:
+        sentences = {r[method][0] for r in results}
+        assert len(sentences) == 1, (method, sentences)
+        value = {"DSGD on ring": "inf", "RelaySum on chain": "-inf"}.get(method, "nan")
+        assert sentences.pop().startswith(
+            f"The run diverged: the gradient of node 2 is {value} in round 3 (parameter group 1); try a step size below"
+        ), method
+        assert max(seconds for _, seconds, _ in (r[method] for r in results)) < 10
+        assert all(r[method][2].isfinite().all() for r in results), method
+
+
+def test_finite_gradients_whose_momentum_overflows_are_not_sent() -> None:
+    assert {s.partition(" is ")[0] for s in five("overflowing")} == {"The run diverged: the model of node 2"}
+
+
+def test_a_round_without_a_finite_gradient_can_be_skipped() -> None:
+    results = five("skipped")
+    assert all(r["same"] for r in results)
+    assert [r["skipped"] for r in results] == [0, 0, 1, 0, 0]
+
+
+def test_numbers_that_arrive_and_are_not_finite_are_not_passed_on() -> None:
+    for rank, sentence in enumerate(five("poisoned")):
+        if rank != 2:
+            assert sentence.startswith("Node 2 sent numbers that are not finite in round 2"), sentence
+
+
+def test_a_timeout_names_the_root_and_not_a_neighbour_that_waits_itself() -> None:
+    for sentence, seconds in five("root_of_silence"):
+        assert sentence.startswith("Node 2 has been silent for"), sentence
+        assert "or waits for another" not in sentence
+        assert seconds < 2 + 5
+
+
+def test_a_step_more_or_less_is_noticed_by_all() -> None:
+    assert five("equal_steps") == [""] * 5
+    for results in five("unequal_steps"):
+        for case, (at_step, at_close) in results.items():
+            sentence = at_step or at_close
+            assert "node 2" in sentence.lower() or "this node has made its last step" in sentence or (
+                "has made its last step, but this node" in sentence
+            ), (case, at_step, at_close)  # fmt: skip
 
 
 def test_a_node_lost_during_an_average_is_named() -> None:

@@ -45,7 +45,7 @@ def test_a_node_that_comes_back_from_long_ago_is_new() -> None:
 
 
 def test_killed_while_the_first_checkpoint_among_other_nodes_was_written() -> None:
-    """Some have written the round anew, with the new nodes, some not yet: all still have it."""
+    """Some have written the round again, with the new nodes, some not yet: all still have it."""
     before = holdings([20], [20], nodes=("a", "b"))
     after = holdings([20], [20], [20])
     assert agree([after[0], before[1], after[2]], "ring") == Restart(20, (0, 1, 2), exact=False)

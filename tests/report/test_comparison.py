@@ -10,7 +10,7 @@ from gossamer import GossamerError
 from gossamer._common.formatting import NONE
 from gossamer.experiments.store import StoredRun
 from gossamer.report.charts import line_charts
-from gossamer.report.comparison import MOST_POINTS, average, collect, natural, node_accuracy, part_note
+from gossamer.report.comparison import MOST_POINTS, average, collect, natural, node_figures, part_note
 from gossamer.report.tables import ranking
 from tests.report.stored_runs import copied, marked, unfinished
 
@@ -32,10 +32,10 @@ def test_one_panel_ranks_methods_at_their_best_step_size(runs):
         accuracies = [r.rows[-1]["accuracy"] for r in by_lr[best]]
         assert entry.mean == pytest.approx(fmean(accuracies))
         assert entry.std == pytest.approx(stdev(accuracies))
-        assert entry.last("accuracy") == pytest.approx(entry.mean)
-        assert entry.curves["accuracy"].std[-1] == pytest.approx(entry.std)
+        assert entry.last("metric") == pytest.approx(entry.mean)
+        assert entry.curves["metric"].std[-1] == pytest.approx(entry.std)
         assert entry.step_sizes == [(lr, pytest.approx(s)) for lr, s in score.items()]
-        assert fmean(entry.node_accuracy) == pytest.approx(entry.mean)
+        assert fmean(entry.node_figures) == pytest.approx(entry.mean)
         assert entry.worst_node == min(min(r.rows[-1]["node_accuracy"]) for r in by_lr[best])
     assert comparison.varied == {"method": comparison.methods, "lr": [0.02, 0.05], "seed": [0, 1]}
     assert comparison.shared["model"] == "small-cnn"
@@ -56,7 +56,7 @@ def test_charts_have_what_was_measured(runs):
     entry = panel.entries[0]
     assert accuracy.method == entry.method
     assert accuracy.x == entry.curves["epoch"].mean
-    assert accuracy.y == [pytest.approx(100 * v) for v in entry.curves["accuracy"].mean]
+    assert accuracy.y == [pytest.approx(100 * v) for v in entry.curves["metric"].mean]
     assert all(low <= y <= high for low, y, high in zip(accuracy.low, accuracy.y, accuracy.high, strict=True))
     assert "(kB)" in charts["accuracy-bytes"].x_title or "(MB)" in charts["accuracy-bytes"].x_title
     assert {s.method for s in charts["tracking"].series} == {"Gradient Tracking", "Momentum Tracking"}
@@ -153,7 +153,7 @@ def test_unfinished_diverged_and_failed_runs_are_told(runs, tmp_path):
     assert found["DSGDm"].missing == "unfinished"
     assert found["Gradient Tracking"].missing == "diverged"
     assert math.isnan(found["DSGDm"].mean)
-    assert len(found["DSGDm"].curves["accuracy"].mean) == 2
+    assert len(found["DSGDm"].curves["metric"].mean) == 2
     assert any("The loss is nan" in note for note in panel.notes)
 
 
@@ -166,7 +166,7 @@ def test_seeds_with_other_numbers_of_evaluations_end_where_each_of_them_ends(run
     (entry,) = collect([StoredRun(run.directory) for run in mine]).panels[0].entries
     last = [run.rows[-1] for run in entry.runs]
     assert [len(run.rows) for run in entry.runs] == [5, 3]
-    for column, key in {"accuracy": "accuracy", "averaged_accuracy": "averaged_accuracy", "bytes": "bytes_sent",
+    for column, key in {"metric": "accuracy", "averaged": "averaged_accuracy", "bytes": "bytes_sent",
                         "seconds": "seconds", "epoch": "epoch"}.items():  # fmt: skip
         assert entry.last(column) == pytest.approx(fmean(row[key] for row in last))
         assert entry.curves[column].mean[-1] == pytest.approx(entry.last(column))
@@ -179,19 +179,19 @@ def test_curves_are_averaged_at_the_same_share_of_training():
 
     bands = average([run([0.0, 1.0, 2.0, 3.0]), run([0.0, 0.6, 1.2, 1.8, 2.4, 3.0])])
     assert bands["epoch"].mean == pytest.approx([0, 1, 2, 3])
-    assert bands["accuracy"].mean == pytest.approx([0, 1 / 3, 2 / 3, 1])
-    assert bands["accuracy"].std == pytest.approx([0, 0, 0, 0])
+    assert bands["metric"].mean == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert bands["metric"].std == pytest.approx([0, 0, 0, 0])
     assert bands["train_loss"].mean[1:] == [1, 1, 1]
     assert math.isnan(bands["train_loss"].mean[0])
     # As many rounds, which are fewer epochs where nodes hold more.
     bands = average([run([0.0, 1.0, 2.0, 3.0]), run([0.0, 0.7, 1.4, 2.1])])
     assert bands["epoch"].mean == pytest.approx([0, 0.85, 1.7, 2.55])
-    assert bands["accuracy"].std == pytest.approx([0, 0, 0, 0])
+    assert bands["metric"].std == pytest.approx([0, 0, 0, 0])
     # What is not finished has no known whole: it is compared epoch by epoch, as far as the shortest goes.
     begun = [{"epoch": e, "accuracy": 0.1 * e} for e in (0.0, 1.0, 2.0, 3.0)]
     bands = average([begun, [{"epoch": e, "accuracy": 0.1 * e} for e in (0.0, 0.5, 1.5)]], finished=False)
     assert bands["epoch"].mean == pytest.approx([0, 0.5, 1.5])
-    assert bands["accuracy"].mean == pytest.approx([0, 0.05, 0.15])
+    assert bands["metric"].mean == pytest.approx([0, 0.05, 0.15])
     assert average([]) == average([[], []])
 
 
@@ -221,7 +221,7 @@ def test_long_curves_are_thinned_and_keep_their_ends():
     bands = average([rows, rows])
     assert len(bands["epoch"].mean) == MOST_POINTS
     assert (bands["epoch"].mean[0], bands["epoch"].mean[-1]) == (0.0, 1000.0)
-    assert node_accuracy([rows]) == []
+    assert node_figures([rows]) == []
 
 
 def test_numbers_sort_by_size_also_in_words():
@@ -254,6 +254,6 @@ def test_figures_on_a_part_of_the_test_set_are_told_from_final_ones(runs, tmp_pa
     assert part_note([run.rows for run in runs]) == ""
     unfinished(part, rows=3)
     entry = collect([StoredRun(part.directory)]).panels[0].entries[0]
-    assert len(entry.curves["accuracy"].mean) == 3
-    assert entry.node_accuracy == []
+    assert len(entry.curves["metric"].mean) == 3
+    assert entry.node_figures == []
     assert ranking(collect([StoredRun(part.directory)]).panels[0]).rows[0][5:7] == [NONE, NONE]

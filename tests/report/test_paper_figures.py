@@ -43,7 +43,7 @@ def test_a_method_has_the_colour_of_the_page(runs):
         assert lines["DSGDm"].get_color() == BUILT_IN["dsgdm"].colour
         entry = comparison.panels[0].entries[0]
         if name == "accuracy":
-            assert list(lines[entry.method].get_ydata()) == [100 * v for v in entry.curves["accuracy"].mean]
+            assert list(lines[entry.method].get_ydata()) == [100 * v for v in entry.curves["metric"].mean]
     assert figures["accuracy"].axes[0].get_yscale() == "linear"
     assert figures["consensus"].axes[0].get_yscale() == "log"
     assert "p = " in figures["graph"].axes[0].get_title()

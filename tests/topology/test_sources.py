@@ -118,9 +118,18 @@ def test_bad_files(tmp_path, read, text, sentence):
         read(path)
 
 
+@pytest.mark.parametrize(("read", "text"), [(from_file, "0 1\n1 2\n"), (from_matrix_file, "0.5,0.5\n0.5,0.5\n")])
+def test_a_byte_order_mark_changes_nothing(tmp_path, read, text):
+    path = tmp_path / "input"
+    path.write_text(text)
+    plain = read(path)
+    path.write_text(text, encoding="utf-8-sig")
+    assert (read(path).fingerprint, read(path).labels) == (plain.fingerprint, plain.labels)
+
+
 @pytest.mark.parametrize("read", [from_file, from_matrix_file])
 def test_unreadable_files(tmp_path, read):
-    with pytest.raises(DiskError, match="cannot be read: No such file"):
+    with pytest.raises(DiskError, match="There is no file"):
         read(tmp_path / "missing")
-    with pytest.raises(DiskError, match="cannot be read: Is a directory"):
+    with pytest.raises(DiskError, match=r"Cannot read .*: Is a directory"):
         read(tmp_path)

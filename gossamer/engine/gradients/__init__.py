@@ -21,6 +21,7 @@ from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Scores
 from gossamer.engine.node_models import NodeModels
+from gossamer.tasks import LOSSES, Task, task_of
 
 __all__ = ["Gradients", "gradients_of"]
 
@@ -31,63 +32,60 @@ class Gradients(Protocol):
     """Computes the losses and gradients of nodes, and scores their models.
 
     Everything that this needs beside the nodes' parameters is its own: buffers, layouts, modules, the training data on
-    the right device. The same arguments give the same bits on every thread.
+    the right device. A node is computed by one thread, and the bits do not depend on which one.
     """
 
     form: str
     """Names the computation. Two forms may round differently, so a change of bits needs another name."""
 
-    groups: list[range]
-    """The nodes that are computed together, in ascending order.
-
-    Rounding may depend on them, so they follow from the model, the number of nodes and the batch size alone, never from
-    the number of workers.
-    """
-
     def compute(
         self,
-        nodes: range,
         indices: Sequence[Tensor],
         draws: Sequence[Tensor | None],
         clip: float | None,
         weight_decay: float,
+        workers: Workers,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Overwrite the gradients of one group; returns its losses, and the sums and norms of the gradients, [G] each.
+        """Overwrite the gradients of all nodes; returns losses, and the sums and norms of the gradients, [N] each.
 
-        Node `nodes[k]` trains on the samples `indices[k]`, augmented by the random numbers `draws[k]` that
-        `Pipeline.draw` gave for them. The gradients are clipped, then weight decay is added; losses are not scaled by
-        the loss weights, sums and norms are those before clipping. Groups may be computed at the same time on different
-        threads.
+        Node k trains on the samples `indices[k]`, augmented by the random numbers `draws[k]` that `Pipeline.draw` gave
+        for them. The gradients are clipped, then weight decay is added; losses are not scaled by the loss weights, sums
+        and norms are those before clipping. The workers share the nodes.
         """
         ...
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
-        """Score every node's model and, last, the averaged one; None without samples."""
+        """Score every node's model and, last, the averaged one; None without samples.
+
+        Kernels measure accuracy; the simulation asks them for nothing else.
+        """
         ...
 
 
 def gradients_of(
     models: NodeModels,
     data: NodeData,
-    batch_size: int,
     loss_weights: Tensor,
     generators: NodeGenerators | None,
     notify: Callable[[str], None] = log.info,
+    task: Task | None = None,
 ) -> Gradients:
-    """The fastest form that can compute these models.
+    """The fastest form that can compute these models. The kernels know classification by cross-entropy alone.
 
     `generators` are those of a model that draws random numbers in its forward pass. `notify` is told what takes long.
     The choice is made once: hooks that are put on the nodes' modules later are not seen by compiled kernels.
     """
-    if models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
+    task = task or task_of()
+    known = task.loss is LOSSES["cross-entropy"] and data.pipeline.dtype is None
+    if known and models.x.device.type == "cpu" and (plan := read(models.modules[0], models.layout)):
         sample = data.pipeline.batch(data.dataset.train_inputs, torch.zeros(1, dtype=torch.int64))
         if plan.fits(sample, data.dataset.train_targets[:1]) and _kernels_can_run():
             from gossamer.engine.gradients.compiled import compiled_gradients
 
-            compiled = compiled_gradients(plan, models, data, batch_size, loss_weights, notify)
+            compiled = compiled_gradients(plan, models, data, loss_weights, notify)
             if compiled is not None:
                 return compiled
-    return AutogradGradients(models, data, loss_weights, generators)
+    return AutogradGradients(models, data, loss_weights, generators, task)
 
 
 @cache

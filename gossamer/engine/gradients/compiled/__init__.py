@@ -10,8 +10,8 @@ import math
 import platform
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import llvmlite.binding
@@ -38,14 +38,11 @@ VERSION = 1
 # Measured on LeNet, VGG-11 and perceptrons: torch is faster with weights, or activations, that do not fit in the cache.
 MOST_PARAMETERS = 1_000_000
 MOST_NUMBERS = 400_000
-# So many samples of small batches are computed at once, and scored at once.
-SAMPLES = 128
+# So many samples are scored at once.
 SCORED = 200
-# So that there is work for several workers also when there are few nodes.
-LEAST_GROUPS = 4
 
-Samples = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""All inputs, all targets, the index [G, B] of the samples in them, and their random numbers [G * B, k] if any."""
+Samples = tuple[Tensor, Tensor, Sequence[Tensor] | Tensor, Tensor | None]
+"""All inputs, all targets, every model's samples in them, and the random numbers [sum of samples, k] if any."""
 
 _NO_MOVES, _NO_BOXES = np.zeros((0, 4), np.float32), np.zeros((0, 4), np.int64)
 _NO_BYTES = np.zeros((0, 1, 1, 1), np.uint8)
@@ -70,26 +67,42 @@ class Chain:
         self._nothing = np.zeros((0, 1, 1, 1), self.dtype)
 
     def gradients(
-        self, x: Tensor, grad: Tensor, samples: Samples, weights: Tensor, clip: float | None = None, decay: float = 0.0
+        self,
+        x: Tensor,
+        grad: Tensor,
+        samples: Samples,
+        weights: Tensor,
+        clip: float | None = None,
+        decay: float = 0.0,
+        workers: Workers | None = None,
     ) -> Any:
         """Overwrite `grad` [G, d] with the gradients at `x` [G, d]; returns losses, sums and norms [G].
 
-        Node k sees the samples of row k. `weights` [G] scale the losses for the gradients, which are then clipped;
-        `decay` times the parameters is added last. Sums and norms are those of the gradients before clipping.
+        `weights` [G] scale the losses for the gradients, which are then clipped; `decay` times the parameters is added
+        last. Sums and norms are those of the gradients before clipping. The workers, if given, share the models.
         """
-        found = self._run(x, grad, samples, weights.numpy(), True, math.inf if clip is None else clip, decay)
+        limit = math.inf if clip is None else float(clip)
+        found = self._run(x, grad, samples, weights.numpy(), True, limit, float(decay), workers)
         return found[:, 0], found[:, 2], found[:, 3]
 
     def scores(self, x: Tensor, samples: Samples) -> tuple[Any, Any]:
-        """The mean losses and the numbers of right predictions of all models `x` on the only row of samples."""
-        found = self._run(x, x, samples, np.zeros(len(x)), False, math.inf, 0.0)
+        """The mean losses and the numbers of right predictions of all models `x` on the same samples."""
+        found = self._run(x, x, samples, np.zeros(len(x)), False, math.inf, 0.0, None)
         return found[:, 0], found[:, 1].astype(np.int64)
 
     def _run(
-        self, x: Tensor, grad: Tensor, samples: Samples, weights: Any, train: bool, clip: float, decay: float
+        self,
+        x: Tensor,
+        grad: Tensor,
+        samples: Samples,
+        weights: Any,
+        train: bool,
+        clip: float,
+        decay: float,
+        workers: Workers | None,
     ) -> Any:
         program, augmentation = self.program, self.pipeline.augmentation
-        inputs, targets, index, draws = samples
+        inputs, targets, indices, draws = samples
         if inputs.dtype not in self._factors:
             scale, shift = self.pipeline.normalization.factors(inputs, program.shape[0])
             self._factors[inputs.dtype] = (scale.numpy().astype(self.dtype), shift.numpy().astype(self.dtype))
@@ -103,16 +116,27 @@ class Chain:
                 boxes = torch.stack(rectangles, 1).to(torch.int64).numpy()
         stored = inputs.numpy().reshape(len(inputs), *program.shape)
         both = (stored, self._nothing) if inputs.dtype == torch.uint8 else (_NO_BYTES, stored)
-        found = np.empty((len(x), 4))
-        # The first call compiles: other processes wait for it and then take its kernels.
-        first = self.dtype not in _compiled
-        with FileLock(cache_directory() / "compiling.lock") if first else nullcontext():
-            machine.compute(
-                program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both, index.numpy(), moves,
-                boxes, padding, flip, *self._factors[inputs.dtype], targets.numpy(), weights, train, float(clip),
-                float(decay), self._workspace(index.shape[1]), found,
-            )  # fmt: skip
-        _compiled.add(self.dtype)
+        sizes = [index.numel() for index in indices]
+        starts, largest = np.array([0, *accumulate(sizes)]), max(sizes)
+        found, counter = np.empty((len(x), 4)), np.zeros(1, np.int64)
+        arguments = (
+            program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both,
+            torch.cat(tuple(indices)).numpy(), starts, moves, boxes, padding, flip,
+            *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay, counter,
+        )  # fmt: skip
+
+        def one(_: int) -> None:
+            machine.compute(*arguments, self._workspace(largest), found)
+
+        if self.dtype not in _compiled:
+            # The first call compiles: other processes wait for it and then take its kernels.
+            with FileLock(cache_directory() / "compiling.lock"):
+                one(0)
+            _compiled.add(self.dtype)
+        elif workers is None:
+            one(0)
+        else:
+            workers.run(one, min(workers.number, len(x)))
         if found[:, 1].min() < 0:
             raise IndexError(f"The model has {program.classes} outputs, but the targets name other classes.")
         return found
@@ -128,40 +152,30 @@ class Chain:
 
 
 class CompiledGradients:
-    """Computes nodes one by one, or a few at once if their batches are small."""
+    """Every worker computes one node after the other, in one call for all."""
 
-    def __init__(self, chain: Chain, models: NodeModels, data: NodeData, batch_size: int, loss_weights: Tensor) -> None:
+    def __init__(self, chain: Chain, models: NodeModels, data: NodeData, loss_weights: Tensor) -> None:
         self.form = form_of(chain.dtype)
-        size = max(1, min(SAMPLES // batch_size, data.nodes // LEAST_GROUPS))
-        self.groups = [range(first, min(first + size, data.nodes)) for first in range(0, data.nodes, size)]
         self._chain, self._models = chain, models
         self._loss_weights = loss_weights.double()
         self._inputs, self._targets = data.dataset.train_inputs.contiguous(), data.dataset.train_targets.contiguous()
 
     def compute(
         self,
-        nodes: range,
         indices: Sequence[Tensor],
         draws: Sequence[Tensor | None],
         clip: float | None,
         weight_decay: float,
+        workers: Workers,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All nodes of a group; one by one where their batches differ in size."""
-        if len({len(index) for index in indices}) > 1:
-            each = zip(nodes, indices, draws, strict=True)
-            found = [self.compute(range(n, n + 1), [i], [d], clip, weight_decay) for n, i, d in each]
-            losses, sums, norms = (torch.cat(part) for part in zip(*found, strict=True))
-            return losses, sums, norms
-        rows = slice(nodes.start, nodes.stop)
-        index, given = indices[0][None], draws[0]
-        if len(nodes) > 1:
-            index = torch.stack(list(indices))
-            given = None if given is None else torch.cat([d for d in draws if d is not None])
-        losses, sums, norms = self._chain.gradients(
-            self._models.x[rows], self._models.grad[rows], (self._inputs, self._targets, index, given),
-            self._loss_weights[rows], clip, weight_decay,
-        )  # fmt: skip
-        return torch.from_numpy(losses), torch.from_numpy(sums), torch.from_numpy(norms)
+        """All nodes."""
+        given = [own for own in draws if own is not None]
+        samples = self._inputs, self._targets, indices, torch.cat(given) if given else None
+        found = self._chain.gradients(
+            self._models.x, self._models.grad, samples, self._loss_weights, clip, weight_decay, workers
+        )
+        losses, sums, norms = map(torch.from_numpy, found)
+        return losses, sums, norms
 
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """All models on a block of samples at a time, the blocks shared by the workers."""
@@ -197,7 +211,6 @@ def compiled_gradients(
     plan: ChainPlan,
     models: NodeModels,
     data: NodeData,
-    batch_size: int,
     loss_weights: Tensor,
     notify: Callable[[str], None],
 ) -> CompiledGradients | None:
@@ -220,7 +233,7 @@ def compiled_gradients(
     if found:
         log.warning("The model runs through autograd, not through the compiled kernels: %s.", found)
         return None
-    return CompiledGradients(chain, models, data, batch_size, loss_weights)
+    return CompiledGradients(chain, models, data, loss_weights)
 
 
 @cache

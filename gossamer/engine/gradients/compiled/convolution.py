@@ -20,7 +20,6 @@ from gossamer.engine.gradients.compiled.vectors import (
     place,
     relu,
     store,
-    total,
     width,
 )
 
@@ -141,20 +140,26 @@ def pool_line(op: Any, ws: Any, rows: int, row: int, own: float, out: int, index
 def pool_back(op: Any, ws: Any, index: int) -> None:
     """Write the gradients of the maxima to where they came from, in `dz`, and add them to the bias's sums."""
     lanes = width(ws)
-    pitch = op.dz_pitch * lanes
+    row, step, high, wide = op.dz_pitch * lanes, op.pool_stride_x * lanes, op.pool_y, op.pool_x
+    at = 0
     for c in range(op.outs):
         acc = load(ws, op.bias_sums + c * lanes)
         for line in range(op.pool_rows):
-            at = (c * op.pool_rows + line) * op.pool_columns * lanes
-            for i in range(at, at + op.pool_columns * lanes, lanes):
-                acc = acc + gate(load(ws, index + i) + fill(ws, 0.5), load(ws, op.dy + i))
-            for a in range(op.pool_y):
-                for b in range(op.pool_x):
-                    number = fill(ws, a * op.pool_x + b)
-                    to = op.dz + (c * op.out_rows + line * op.pool_stride_y + a) * pitch + b * lanes
-                    for i in range(op.pool_columns):
-                        chosen, own = load(ws, index + at + i * lanes), load(ws, op.dy + at + i * lanes)
-                        store(ws, to + i * op.pool_stride_x * lanes, only(chosen, number, own))
+            to = op.dz + (c * op.out_rows + line * op.pool_stride_y) * row
+            for _ in range(op.pool_columns):
+                chosen, own = load(ws, index + at), load(ws, op.dy + at)
+                acc = acc + gate(chosen + fill(ws, 0.5), own)
+                if high == 2 and wide == 2:
+                    # The usual windows, without the loops.
+                    store(ws, to, only(chosen, fill(ws, 0.0), own))
+                    store(ws, to + lanes, only(chosen, fill(ws, 1.0), own))
+                    store(ws, to + row, only(chosen, fill(ws, 2.0), own))
+                    store(ws, to + row + lanes, only(chosen, fill(ws, 3.0), own))
+                else:
+                    for k in range(high * wide):
+                        store(ws, to + k // wide * row + k % wide * lanes, only(chosen, fill(ws, k), own))
+                at += lanes
+                to += step
         store(ws, op.bias_sums + c * lanes, acc)
 
 
@@ -169,14 +174,13 @@ def copy_lines(ws: Any, at: int, pitch: int, to: int, to_pitch: int, lines: int,
 
 @inner
 def weight_gradient(op: Any, ws: Any, x: int) -> None:
-    """Add the products of inputs and gradients `dz` to sums [out, in, y, x, lanes]."""
+    """Add the products of inputs and gradients `dz` to sums, which are laid out as the weights are."""
     lanes = width(ws)
     area, row = op.rows * op.pitch * lanes, op.pitch * lanes
     dz_row = op.dz_pitch * lanes
     plane = op.out_rows * dz_row
-    per_filter = op.channels * op.kernel_y * op.kernel_x * lanes
     is_dot = op.kernel_y == 1 and op.kernel_x == 1  # then the taps of a tile are channels
-    taps, tap = (op.channels, area) if is_dot else (op.kernel_x, lanes)
+    taps, tap, weight_tap = (op.channels, area, op.weight_in) if is_dot else (op.kernel_x, lanes, op.weight_x)
     first = 0
     while first < taps:
         wide = next_strip(taps - first, 4 if is_dot else op.taps)
@@ -203,10 +207,10 @@ def weight_gradient(op: Any, ws: Any, x: int) -> None:
                             (lower - upper, dz_row, op.stride_y * row),
                             (op.out_columns, lanes, op.stride_x * lanes),
                         )
-                        to = op.sums + o * per_filter + ((i * op.kernel_y + k) * op.kernel_x + first) * lanes
+                        weight = o * op.weight_out + i * op.weight_in + k * op.weight_y + first * weight_tap
                         outer(
                             tall, wide, ws, op.dz + o * plane + upper * dz_row, plane, ws, source, tap, loops,
-                            ws, to, per_filter, lanes, int64(1),
+                            ws, op.sums + weight * lanes, op.weight_out * lanes, weight_tap * lanes, int64(1),
                         )  # fmt: skip
             o += tall
         first += wide
@@ -248,16 +252,3 @@ def input_gradient(op: Any, par: Any, ws: Any, dx: int) -> None:
                     ws, to, plane, op.stride_x * lanes, int64(1),
                 )  # fmt: skip
                 c += wide
-
-
-@inner
-def unpack(op: Any, ws: Any, gradient: Any) -> None:
-    """Add up the lanes of a convolution's weight gradients [out, in, y, x, lanes]."""
-    at = op.sums
-    for o in range(op.outs):
-        for i in range(op.channels):
-            for y in range(op.kernel_y):
-                for x in range(op.kernel_x):
-                    to = op.weight + o * op.weight_out + i * op.weight_in + y * op.weight_y + x * op.weight_x
-                    gradient[to] = total(load(ws, at))
-                    at += width(ws)

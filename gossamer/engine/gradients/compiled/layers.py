@@ -22,15 +22,17 @@ from gossamer.engine.gradients.compiled.vectors import (
     spread,
     store,
     total,
+    totals,
+    turn_square,
     width,
 )
 
 
 @inner
 def clear(ws: Any, at: int, numbers: int) -> None:
-    """Zeros."""
-    for i in range(at, at + numbers):
-        ws[i] = 0.0
+    """Zeros, a whole number of vectors."""
+    for i in range(at, at + numbers, width(ws)):
+        store(ws, i, fill(ws, 0.0))
 
 
 @inner
@@ -75,8 +77,12 @@ def bias_back(ws: Any, dy: int, stride: int, channels: int, inner: int, sums: in
 @inner
 def lanes_sum(ws: Any, sums: int, count: int, gradient: Any, start: int) -> None:
     """Add up the lanes of `count` vectors."""
-    for i in range(count):
-        gradient[start + i] = total(load(ws, sums + i * width(ws)))
+    lanes = width(ws)
+    whole = count - count % lanes
+    for i in range(0, whole, lanes):
+        store(gradient, start + i, totals(ws, sums + i * lanes))
+    for i in range(whole, count):
+        gradient[start + i] = total(load(ws, sums + i * lanes))
 
 
 @inner
@@ -296,9 +302,14 @@ def finish_gradient(par: Any, grad: Any, clip: float, decay: float) -> Any:
 
 @inner
 def transpose(ws: Any, at: int, stride: int, features: int, samples: int, to: int, panel: int) -> None:
-    """Features of samples [features, stride] as panels [features / panel, samples, panel]."""
+    """Features of samples [features, stride] as panels [features / panel, samples, panel].
+
+    `stride`, `panel` and the room behind the last panel are whole vectors.
+    """
+    lanes = width(ws)
     for first in range(0, features, panel):
-        for f in range(first, min(first + panel, features)):
-            for s in range(samples):
-                ws[to + s * panel + f - first] = ws[at + f * stride + s]
+        last = min(first + panel, features)
+        for s in range(0, samples, lanes):
+            for f in range(first, last, lanes):
+                turn_square(ws, at + f * stride + s, stride, to + s * panel + f - first, panel)
         to += samples * panel

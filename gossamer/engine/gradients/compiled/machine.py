@@ -21,59 +21,99 @@ from gossamer.engine.gradients.compiled.program import (
     PANEL,
     RELU,
 )
-from gossamer.engine.gradients.compiled.vectors import load, store, width
+from gossamer.engine.gradients.compiled.vectors import backwards, fill, load, read, store, take, turn_square, width
 
 
 @inner
 def arrange(
-    inputs: Any, index: Any, draws: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, margin: int,
-    ws: Any, at: int,
+    inputs: Any, index: Any, moves: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, margin: int,
+    first: int, ws: Any, at: int, lines: int,
 ) -> None:  # fmt: skip
-    """Write the samples `index` of `inputs` [n, channels, height, width] as blocks [channels, height, pitch, lanes].
+    """Write the samples `index` of `inputs` [n, channels, height, width] from `first` on as a block.
 
-    On the way they are cropped and flipped by `draws` [B, 3] (if there are any), normalized to x * scale - shift, and
-    erased inside `boxes` [B, 4] (if there are any). Lines get `margin` zeros on both sides. The last sample stands in
-    for those that are missing in the last block.
+    A block is [channels, height, pitch, lanes], and lines have `margin` zeros on both sides. On the way samples are
+    cropped and flipped by `moves` [B, 3] (if there are any), normalized to x * scale - shift, and erased inside `boxes`
+    [B, 4] (if there are any). The last sample stands in for those that are missing. One line of every sample is written
+    to `lines`, and these are then transposed; up to a vector less than a square of numbers behind the block is used.
     """
     lanes = width(ws)
     _, channels, height, wide = inputs.shape
     pitch = wide + 2 * margin
-    block = channels * height * pitch * lanes
+    room = -(-pitch // lanes) * lanes
+    pixels = inputs.reshape(-1)
     zero = scale.dtype.type(0)
-    for k in range(-(-len(index) // lanes) * lanes):
-        sample = min(k, len(index) - 1)
-        own, to = inputs[index[sample]], at + k // lanes * block + k % lanes
-        down, right, mirrored = 0, 0, False
-        if len(draws):
-            moves = draws.dtype.type(2 * padding + 1)
-            down, right = int(draws[sample, 0] * moves) - padding, int(draws[sample, 1] * moves) - padding
-            mirrored = flip and draws[sample, 2] < 0.5
-        for c in range(channels):
-            factor, offset = scale[c], shift[c]
-            for y in range(height):
-                line = to + (c * height + y) * pitch * lanes
-                for x in range(margin):
-                    ws[line + x * lanes] = zero
-                    ws[line + (margin + wide + x) * lanes] = zero
-                line += margin * lanes
-                source, low, high = y + down, 0, 0
+    if height == 1 and pitch == 1:
+        arrange_vectors(pixels, index, scale, shift, first, ws, at, lines)
+        return
+    layers.clear(ws, lines, room * lanes)
+    for c in range(channels):
+        factor, offset = scale[c], shift[c]
+        empty = zero * factor - offset
+        for y in range(height):
+            for k in range(lanes):
+                sample = min(first + k, len(index) - 1)
+                line, source = lines + k * room + margin, y
+                right, mirrored = 0, False
+                if len(moves):
+                    size = moves.dtype.type(2 * padding + 1)
+                    source += int(moves[sample, 0] * size) - padding
+                    right = int(moves[sample, 1] * size) - padding
+                    mirrored = flip and moves[sample, 2] < 0.5
+                low, high = 0, 0
                 if 0 <= source < height:
                     # The columns that lie inside the image. It is mirrored after it is cropped.
                     low = max(0, right) if mirrored else max(0, -right)
                     high = min(wide, wide + right) if mirrored else min(wide, wide - right)
-                first, step = (wide - 1 + right, -1) if mirrored else (right, 1)
+                start = ((index[sample] * channels + c) * height + source) * wide
                 for x in range(low):
-                    ws[line + x * lanes] = zero * factor - offset
-                for x in range(low, high):
-                    ws[line + x * lanes] = scale.dtype.type(own[c, source, first + step * x]) * factor - offset
+                    ws[line + x] = empty
+                copy_line(pixels, start + right, wide, mirrored, low, high, factor, offset, ws, line)
                 for x in range(high, wide):
-                    ws[line + x * lanes] = zero * factor - offset
-        if len(boxes):
-            top, left, tall, across = boxes[sample]
-            for c in range(channels):
-                for y in range(top, top + tall):
-                    for x in range(left, left + across):
-                        ws[to + ((c * height + y) * pitch + margin + x) * lanes] *= zero
+                    ws[line + x] = empty
+                if len(boxes) and boxes[sample, 0] <= y < boxes[sample, 0] + boxes[sample, 2]:
+                    for x in range(boxes[sample, 1], boxes[sample, 1] + boxes[sample, 3]):
+                        ws[line + x] *= zero
+            for x in range(0, pitch, lanes):
+                turn_square(ws, lines + x, room, at + x * lanes, lanes)
+            at += pitch * lanes
+
+
+@inner
+def arrange_vectors(pixels: Any, index: Any, scale: Any, shift: Any, first: int, ws: Any, at: int, lines: int) -> None:
+    """The same for samples that are vectors, every number of which is a channel."""
+    lanes, channels = width(ws), len(scale)
+    whole = channels - channels % lanes
+    for k in range(lanes):
+        start = index[min(first + k, len(index) - 1)] * channels
+        for c in range(whole, channels):
+            ws[at + c * lanes + k] = scale.dtype.type(pixels[start + c]) * scale[c] - shift[c]
+    for c in range(0, whole, lanes):
+        for k in range(lanes):
+            start = index[min(first + k, len(index) - 1)] * channels + c
+            store(ws, lines + k * lanes, read(ws, pixels, start) * load(scale, c) - load(shift, c))
+        turn_square(ws, lines, lanes, at + c * lanes, lanes)
+
+
+@inlined
+def copy_line(
+    pixels: Any, start: int, wide: int, mirrored: bool, low: int, high: int, factor: float, offset: float, ws: Any,
+    line: int,
+) -> None:  # fmt: skip
+    """ws[line + x] = pixels[start + x] * factor - offset for low <= x < high, or of pixels[start + wide - 1 - x]."""
+    lanes = width(ws)
+    scale, shift = fill(ws, factor), fill(ws, offset)
+    if high - low >= lanes:
+        for x in range(low, high, lanes):
+            here = min(x, high - lanes)  # the last vector overlaps with the one before
+            if mirrored:
+                own = backwards(read(ws, pixels, start + wide - here - lanes))
+            else:
+                own = read(ws, pixels, start + here)
+            store(ws, line + here, own * scale - shift)
+    else:
+        for x in range(low, high):
+            ws[line + x] = pixels[start + wide - 1 - x if mirrored else start + x]
+            ws[line + x] = ws[line + x] * factor - offset
 
 
 @inlined
@@ -229,7 +269,7 @@ def finish(op: Any, grad: Any, ws: Any) -> None:
     """Add up the lanes of the sums that a layer has kept, into the gradient."""
     lanes = width(ws)
     if op.kind == CONVOLUTION:
-        convolution.unpack(op, ws, grad)
+        layers.lanes_sum(ws, op.sums, op.outs * op.weight_out, grad, op.weight)
         if op.bias >= 0:
             layers.lanes_sum(ws, op.bias_sums, op.outs, grad, op.bias)
     elif op.kind == BIAS:
@@ -241,20 +281,22 @@ def finish(op: Any, grad: Any, ws: Any) -> None:
 
 @inner
 def run(
-    images: Any, rows: Any, sizes: Any, par: Any, grad: Any, pixels: int, v: int, targets: Any, scale: float,
-    train: bool, ws: Any,
+    images: Any, rows: Any, sizes: Any, par: Any, grad: Any, bytes: Any, numbers: Any, source: Any, fresh: bool,
+    targets: Any, scale: float, train: bool, ws: Any,
 ) -> Any:  # fmt: skip
     """The sum of the losses and the number of right predictions of a batch; if `train`, `grad` becomes the gradient.
 
-    The batch's inputs begin at `pixels`, its rows at `v`. The number is negative if a target is not a class.
+    The batch's inputs are arranged as `source` says if it is `fresh`; else they are still there. The number is negative
+    if a target is not a class.
     """
     lanes = width(ws)
-    first_block, block, numbers, input_block, outputs, output_dy, classes, together = sizes[:8]
-    sums, end_of_sums, image_dy, row_dy, _ = sizes[8:]
+    first_block, block, count, input_block, outputs, output_dy, classes, together = sizes[:8]
+    sums, end_of_sums, image_dy, row_dy, margin, lines, pixels = sizes[8:]
     samples = len(targets)
     blocks = -(-samples // lanes)
     turns = -(-blocks // together)
     stride = blocks * lanes
+    v = pixels + blocks * input_block + lanes * lanes
     loss, right = 0.0, 0
     if train:
         layers.clear(ws, sums, end_of_sums - sums)
@@ -262,14 +304,18 @@ def run(
         low, high = turn * blocks // turns, (turn + 1) * blocks // turns
         start, wide = v + low * lanes, high - low
         for q in range(low, high):
-            z, source = first_block + (q - low) * block, pixels + q * input_block
-            x = source
+            z, own = first_block + (q - low) * block, pixels + q * input_block
+            if fresh and len(bytes):
+                arrange(bytes, *source, margin, q * lanes, ws, own, lines)
+            elif fresh:
+                arrange(numbers, *source, margin, q * lanes, ws, own, lines)
+            x = own
             for k in range(len(images)):
-                x = source if images[k].x < 0 else z + images[k].x
+                x = own if images[k].x < 0 else z + images[k].x
                 image_forward(images[k], par, ws, x, z)
                 if images[k].y >= 0:
                     x = z + images[k].y
-            for i in range(numbers):
+            for i in range(count):
                 store(ws, v + q * lanes + i * stride, load(ws, x + i * lanes))
         for k in range(len(rows)):
             rows_forward(rows[k], par, ws, start, stride, wide)
@@ -285,12 +331,12 @@ def run(
                     rows_backward(rows[k], par, ws, start, stride, wide)
             if row_dy >= 0:
                 for q in range(low, high):
-                    z, source = first_block + (q - low) * block, pixels + q * input_block
-                    for i in range(numbers):
+                    z, own = first_block + (q - low) * block, pixels + q * input_block
+                    for i in range(count):
                         store(ws, image_dy + i * lanes, load(ws, v + q * lanes + (row_dy + i) * stride))
                     for k in range(len(images) - 1, -1, -1):
                         if images[k].back:
-                            image_backward(images[k], par, ws, source if images[k].x < 0 else z + images[k].x, z)
+                            image_backward(images[k], par, ws, own if images[k].x < 0 else z + images[k].x, z)
     if train:
         for k in range(len(images)):
             finish(images[k], grad, ws)
@@ -303,41 +349,34 @@ def run(
 
 @entry
 def compute(
-    images: Any, rows: Any, sizes: Any, x: Any, grad: Any, bytes: Any, numbers: Any, index: Any, moves: Any, boxes: Any,
-    padding: int, flip: bool, scale: Any, shift: Any, targets: Any, weights: Any, train: bool, clip: float,
-    decay: float, ws: Any, found: Any,
+    images: Any, rows: Any, sizes: Any, x: Any, grad: Any, bytes: Any, numbers: Any, index: Any, starts: Any,
+    moves: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, targets: Any, weights: Any, train: bool,
+    clip: float, decay: float, counter: Any, ws: Any, found: Any,
 ) -> None:  # fmt: skip
     """The mean losses and the numbers of right predictions of models x [G, d], and their gradients if `train`.
 
-    Model k sees the samples index[k], or all see the same ones if there is only one row. Samples are in `bytes` or in
-    `numbers`, and the other one is empty; `moves`, `boxes` and what follows: see `arrange`. The gradients are those of
-    weights[k] * loss, clipped, with weight decay. found[k] becomes (loss, right, sum and norm of the gradient before
-    clipping).
+    Model k sees the samples index[starts[k]:starts[k + 1]], or all see the same ones if there are no more `starts`.
+    Samples are in `bytes` or in `numbers`, and the other one is empty; `moves`, `boxes` and what follows: see
+    `arrange`. The gradients are those of weights[k] * loss, clipped, with weight decay. found[k] becomes (loss, right,
+    sum and norm of the gradient before clipping).
+
+    Several threads may call this at once for the same models: each takes the next one from `counter` until
+    none is left.
     """
-    lanes = width(ws)
     # Numba takes milliseconds to look at an array of records, but no time for one of numbers.
     image_operations, row_operations = images.view(OPERATION), rows.view(OPERATION)
-    pixels, margin = sizes[0] + sizes[1] * sizes[7], sizes[12]
-    samples = index.shape[1]
-    v = pixels + -(-samples // lanes) * sizes[3]
-    own_targets = targets[index[0]]
-    for k in range(len(x)):
-        if k < len(index):
-            low, high = k * samples, (k + 1) * samples
-            if len(bytes):
-                arrange(
-                    bytes, index[k], moves[low:high], boxes[low:high], padding, flip, scale, shift, margin, ws, pixels
-                )
-            else:
-                arrange(
-                    numbers, index[k], moves[low:high], boxes[low:high], padding, flip, scale, shift, margin, ws, pixels
-                )
-            for s in range(samples):
-                own_targets[s] = targets[index[k, s]]
+    fresh, k = True, take(counter)
+    while k < len(x):
+        batch = min(k, len(starts) - 2)
+        low, high = starts[batch], starts[batch + 1]
+        source = (index[low:high], moves[low:high], boxes[low:high], padding, flip, scale, shift)
+        samples = high - low
         loss, right = run(
-            image_operations, row_operations, sizes, x[k], grad[k], pixels, v, own_targets, weights[k] / samples, train,
-            ws,
+            image_operations, row_operations, sizes, x[k], grad[k], bytes, numbers, source, fresh,
+            targets[index[low:high]], weights[k] / samples, train, ws,
         )  # fmt: skip
         found[k, 0], found[k, 1] = loss / samples, right
         if train:
             found[k, 2], found[k, 3] = layers.finish_gradient(x[k], grad[k], clip, decay)
+        fresh = len(starts) > 2
+        k = take(counter)

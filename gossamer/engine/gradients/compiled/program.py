@@ -92,7 +92,6 @@ class Program:
     margin: int
     """Zeros on both sides of every line of the input."""
     lanes: int
-    shared: int
     block: int
     input_block: int
     row_numbers: int
@@ -101,7 +100,8 @@ class Program:
 
     def workspace(self, samples: int) -> int:
         """Numbers that a batch of so many samples needs."""
-        return self.pixels + -(-samples // self.lanes) * (self.input_block + self.row_numbers * self.lanes)
+        blocks = -(-samples // self.lanes)
+        return self.pixels + blocks * (self.input_block + self.row_numbers * self.lanes) + self.lanes**2
 
     @property
     def classes(self) -> int:
@@ -111,7 +111,7 @@ class Program:
     @property
     def pixels(self) -> int:
         """Where the blocks of the input begin."""
-        return self.shared + TOGETHER * self.block
+        return self.sizes[14]
 
     @property
     def numbers(self) -> int:
@@ -367,11 +367,13 @@ def translate(steps: Sequence[Step], shape: tuple[int, ...], lanes: int) -> Prog
         for name in ("sums", "bias_sums"):
             if operation[name] >= 0:
                 operation[name] += sums
-    input_block = full[0] * full[1] * (full[2] + 2 * builder.margin) * lanes
+    end_of_sums, pitch = builder.shared, full[2] + 2 * builder.margin
+    input_block = full[0] * full[1] * pitch * lanes
+    lines = builder.of_all(-(-pitch // lanes) * lanes)
     sizes = (
         builder.shared, builder.block, builder.image_count, input_block, builder.at, builder.output_dy,
-        builder.shape[0], TOGETHER, sums, builder.shared, image_dy, row_dy,
-        builder.margin,
+        builder.shape[0], TOGETHER, sums, end_of_sums, image_dy, row_dy, builder.margin, lines,
+        builder.shared + TOGETHER * builder.block,
     )  # fmt: skip
     return Program(
         np.array(builder.images, OPERATION).view(np.int64),
@@ -379,7 +381,6 @@ def translate(steps: Sequence[Step], shape: tuple[int, ...], lanes: int) -> Prog
         full,
         builder.margin,
         lanes,
-        builder.shared,
         builder.block,
         input_block,
         builder.row_numbers,

@@ -114,17 +114,17 @@ def _zero(like: Any) -> Any:
     return ir.Constant(like.type, [0.0] * like.type.count)
 
 
+def _call(builder: Any, name: str, *vectors: Any) -> Any:
+    """LLVM's own function of that name."""
+    wide = vectors[0].type
+    full = f"llvm.{name}.v{wide.count}f{32 if isinstance(wide.element, ir.FloatType) else 64}"
+    kind = ir.FunctionType(wide, [wide] * len(vectors))
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), vectors)
+
+
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """LLVM code for a * b + c, rounded once."""
-    name = f"llvm.fma.v{a.type.count}f{32 if isinstance(a.type.element, ir.FloatType) else 64}"
-    kind = ir.FunctionType(a.type, [a.type] * 3)
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a, b, c])
-
-
-def _root(builder: Any, a: Any) -> Any:
-    name = f"llvm.sqrt.v{a.type.count}f{32 if isinstance(a.type.element, ir.FloatType) else 64}"
-    kind = ir.FunctionType(a.type, [a.type])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [a])
+    return _call(builder, "fma", a, b, c)
 
 
 def _replaces(builder: Any, best: Any, value: Any) -> Any:
@@ -132,12 +132,20 @@ def _replaces(builder: Any, best: Any, value: Any) -> Any:
     return builder.or_(builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value))
 
 
+def _apart(builder: Any, a: Any) -> Any:
+    """The same vector. LLVM does not see where it comes from: a choice stored in place would become a masked store.
+
+    AMD's processors take twenty cycles for one of those.
+    """
+    return _call(builder, "arithmetic.fence", a)
+
+
 fma = _elementwise(3, fused)
 """a * b + c, rounded once."""
-root = _elementwise(1, _root)
-relu = _elementwise(1, lambda b, x: b.select(b.fcmp_ordered(">", _zero(x), x), _zero(x), x))
+root = _elementwise(1, lambda b, a: _call(b, "sqrt", a))
+relu = _elementwise(1, lambda b, x: b.select(b.fcmp_ordered(">", _zero(x), x), _zero(x), _apart(b, x)))
 """max(x, 0), and NaN of NaN."""
-gate = _elementwise(2, lambda b, y, dy: b.select(b.fcmp_ordered("<=", y, _zero(y)), _zero(y), dy))
+gate = _elementwise(2, lambda b, y, dy: b.select(b.fcmp_ordered("<=", y, _zero(y)), _zero(y), _apart(b, dy)))
 """0 where y <= 0, else dy: the gradient of a ReLU, whose output is y."""
 larger = _elementwise(2, lambda b, best, value: b.select(_replaces(b, best, value), value, best))
 """The larger one, NaN if one is NaN."""
@@ -165,6 +173,29 @@ def closed(typing: Any, y: Any, old: Any, new: Any) -> Any:
     return y(y, y, y), code
 
 
+def _turned(builder: Any, vectors: list[Any]) -> list[Any]:
+    """The transpose of a square of numbers: vector i has lane i of each of the vectors."""
+    vectors, lanes = list(vectors), len(vectors)
+    step = lanes // 2
+    while step:
+        low = [lane if not lane & step else lanes + lane - step for lane in range(lanes)]
+        high = [lane + step if not lane & step else lanes + lane for lane in range(lanes)]
+        masks = [ir.Constant(ir.VectorType(ir.IntType(32), lanes), mask) for mask in (low, high)]
+        for i in range(lanes):
+            if not i & step:
+                pair = vectors[i], vectors[i + step]
+                vectors[i], vectors[i + step] = (builder.shuffle_vector(*pair, mask) for mask in masks)
+        step //= 2
+    return vectors
+
+
+def _sum_of_pairs(builder: Any, parts: list[Any]) -> Any:
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [builder.fadd(parts[i], parts[i + half]) for i in range(half)]
+    return parts[0]
+
+
 @intrinsic
 def total(typing: Any, vector: Any) -> Any:
     """The sum of the lanes, pair by pair."""
@@ -172,12 +203,84 @@ def total(typing: Any, vector: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         index = ir.IntType(32)
         lanes = [builder.extract_element(args[0], ir.Constant(index, i)) for i in range(vector.lanes)]
-        while len(lanes) > 1:
-            half = len(lanes) // 2
-            lanes = [builder.fadd(lanes[i], lanes[i + half]) for i in range(half)]
-        return lanes[0]
+        return _sum_of_pairs(builder, lanes)
 
     return vector.dtype(vector), code
+
+
+@intrinsic
+def totals(typing: Any, array: Any, index: Any) -> Any:
+    """The `total` of each of the next vectors, as many as there are lanes."""
+    kind = Vector(array.dtype)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _sum_of_pairs(builder, _turned(builder, _square(context, builder, kind, signature, args, None)))
+
+    return kind(array, types.intp), code
+
+
+def _square(context: Any, builder: Any, kind: Vector, signature: Any, args: Any, stride: Any) -> list[Any]:
+    """As many vectors of args[0] from args[1] on as there are lanes, `stride` apart (None: neighbours)."""
+    place, wide = _pointer(context, builder, signature.args[0], *args[:2]), context.get_value_type(kind).as_pointer()
+    stride = stride or ir.Constant(args[1].type, kind.lanes)
+    offsets = [builder.mul(stride, ir.Constant(stride.type, i)) for i in range(kind.lanes)]
+    places = [builder.bitcast(builder.gep(place, [offset]), wide) for offset in offsets]
+    return [builder.load(place, align=kind.dtype.bitwidth // 8) for place in places]
+
+
+@intrinsic
+def turn_square(typing: Any, array: Any, index: Any, stride: Any, to: Any, to_stride: Any) -> Any:
+    """Transpose a square of numbers, whose rows begin `stride` apart, to rows that begin `to_stride` apart."""
+    kind = Vector(array.dtype)
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vectors = _turned(builder, _square(context, builder, kind, signature, args, args[2]))
+        for i, vector in enumerate(vectors):
+            offset = builder.add(args[3], builder.mul(args[4], ir.Constant(args[4].type, i)))
+            place = _pointer(context, builder, signature.args[0], args[0], offset)
+            builder.store(vector, builder.bitcast(place, vector.type.as_pointer()), align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, *[types.intp] * 4), code
+
+
+@intrinsic
+def read(typing: Any, like: Any, array: Any, index: Any) -> Any:
+    """The vector of array[index:], whatever its numbers are, as numbers of the type of `like`."""
+    kind, own = Vector(like.dtype), array.dtype
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _pointer(context, builder, signature.args[1], *args[1:])
+        found, wide = ir.VectorType(context.get_value_type(own), kind.lanes), context.get_value_type(kind)
+        vector = builder.load(builder.bitcast(place, found.as_pointer()), align=own.bitwidth // 8)
+        if isinstance(own, types.Integer):
+            return builder.uitofp(vector, wide)
+        if own.bitwidth == kind.dtype.bitwidth:
+            return vector
+        return (builder.fpext if own.bitwidth < kind.dtype.bitwidth else builder.fptrunc)(vector, wide)
+
+    return kind(like, array, types.intp), code
+
+
+def _reversed(builder: Any, vector: Any) -> Any:
+    count = vector.type.count
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(count - 1, -1, -1)))
+    return builder.shuffle_vector(vector, vector, mask)
+
+
+backwards = _elementwise(1, _reversed)
+"""The lanes in the opposite order."""
+
+
+@intrinsic
+def take(typing: Any, counter: Any) -> Any:
+    """counter[0], which becomes one more, in one step that no other thread can interrupt."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _pointer(context, builder, counter, args[0], ir.Constant(ir.IntType(64), 0))
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(counter), code
 
 
 def _operator(function: Any, name: str) -> None:

@@ -1,0 +1,160 @@
+"""examples/own_tasks.py: a regression, a multi-label task and a transformer, simulated, on four processes, reported."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gossamer import models, tasks
+from gossamer._common.metrics import MetricFacts
+from gossamer.cli import main
+from gossamer.data import loading
+from gossamer.errors import InputError
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.export import run_rows
+from gossamer.experiments.real_nodes import train_here
+from gossamer.experiments.selection import ranked, select
+from gossamer.experiments.store import StoredRun
+from gossamer.experiments.training import train
+from gossamer.experiments.user_files import VERSIONS, load_python
+from gossamer.models import image_classifiers
+from gossamer.report import write_figures, write_report, write_tables
+from gossamer.report.comparison import collect
+from tests.processes import run_nodes
+
+FILE = Path(__file__).parents[2] / "examples" / "own_tasks.py"
+SHARED = {"nodes": 4, "partition": "k-class:k=1", "rounds": 6, "batch_size": 20, "evaluations": 2}
+TASKS = [
+    {"dataset": "houses", "model": "linear", "loss": "mse", "lr": 0.02, "evaluate": "own"},
+    {"dataset": "symptoms", "model": "linear", "loss": "bce", "lr": 0.2},
+    {"dataset": "texts", "model": "next-token", "loss": "token-cross-entropy", "lr": 0.1},
+]
+REAL = [Experiment(**SHARED, **task) for task in TASKS]
+METRICS = [MetricFacts("mae", False, False), MetricFacts("f1", True, False), MetricFacts("perplexity", False, False)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded():
+    """The file's names are known in this module only."""
+    registries = (loading.OWN, image_classifiers.OWN, tasks.LOSSES, tasks.METRICS, VERSIONS)
+    before = [dict(known) for known in registries]
+    load_python([FILE])
+    yield
+    for known, names in zip(registries, before, strict=True):
+        known.clear()
+        known.update(names)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[StoredRun]:
+    """Every task with two methods, of which one also runs with another step size."""
+    place = tmp_path_factory.mktemp("runs")
+    others = [{"method": "dsgdm"}, {"lr": 1e-4}]
+    experiments = [Experiment(**{**e.to_dict(), **change}) for e in REAL for change in ({}, *others)]
+    return [train(e, place / e.id) for e in experiments]
+
+
+def _all(out: Path) -> None:
+    load_python([FILE])
+    for number, experiment in enumerate(REAL):
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)  # as after a restart, the meeting is a new one
+        train_here(experiment, out / experiment.dataset)
+
+
+@pytest.mark.timeout(240)
+def test_four_processes_give_the_figures_of_the_simulator(runs, tmp_path):
+    run_nodes(4, tmp_path, _all, tmp_path)
+    for experiment, simulated, metric in zip(REAL, runs[::3], METRICS, strict=True):
+        real = StoredRun(tmp_path / experiment.dataset)
+        assert real.metric == simulated.metric == metric
+        assert len(real.rows) == len(simulated.rows) == 3
+        for ours, theirs in zip(real.rows, simulated.rows, strict=True):
+            assert ours.keys() == theirs.keys()
+            for key in set(theirs) - {"seconds", "samples_per_second"}:
+                value = theirs[key]
+                assert ours[key] == (value if value is None else pytest.approx(value, rel=1e-3, abs=1e-6)), key
+
+
+def test_one_report_ranks_every_task_by_its_metric_and_direction(runs, tmp_path):
+    comparison = collect(runs)
+    assert [(panel.settings["dataset"], panel.metric) for panel in comparison.panels] == [
+        (experiment.dataset, metric) for experiment, metric in zip(REAL, METRICS, strict=True)
+    ]
+    for panel in comparison.panels:
+        means = [entry.mean for entry in panel.entries]
+        assert means == sorted(means, reverse=panel.metric.higher_is_better)
+        tracked = next(e for e in panel.entries if e.method_name == "momentum-tracking")
+        assert tracked.cell.lr != 1e-4, "the step size that hardly moves is the worst in either direction"
+        nodes = [value for run in tracked.cell.runs for value in run.rows[-1][f"node_{panel.metric.name}"]]
+        assert tracked.worst_node == (min if panel.metric.higher_is_better else max)(nodes)
+    page = write_report(comparison, tmp_path / "report.html").read_text()
+    for text in (
+        "Mae (lower is better) is the mean over the nodes, each with its own model, on its node",
+        "F1 (higher is better)", "the highest perplexity of any node", "Test perplexity", "houses: mae",
+    ):  # fmt: skip
+        assert text in page
+    assert "ccuracy" not in page[: page.index("plotly.js")]
+    names = {path.name for path in write_figures(comparison, tmp_path / "figures", ["svg"])}
+    assert {"houses-mae.svg", "symptoms-node-f1.svg", "texts-perplexity-bytes.svg"} <= names
+    tables = {path.name: path.read_text() for path in write_tables(comparison, tmp_path / "tables")}
+    assert "test perplexity |" in tables["ranking-texts.md"]
+    assert "%" not in tables["ranking-texts.md"]
+
+
+def test_everything_that_shows_a_run_follows_its_metric(runs, tmp_path, capsys):
+    houses = runs[0].directory
+    with pytest.raises(SystemExit, match="0"):
+        main(["show", "run", str(houses), "--plot", str(tmp_path / "curve.svg")])
+    shown = capsys.readouterr().out
+    assert "mae" in shown.splitlines()[1]
+    assert "accuracy" not in shown
+    (row,) = run_rows([houses])
+    assert (row["metric"], row["higher_is_better"], row["final_mae"]) == ("mae", False, runs[0].rows[-1]["mae"])
+    best = ranked(select(runs[:3]))[0].to_dict()
+    assert (best["metric"], best["higher_is_better"]) == ("mae", False)
+    assert best["mae"] == runs[0].rows[-1]["mae"] or best["label"] == "DSGDm"
+    assert best["validation_mae"] > 0
+
+
+def test_experiments_that_use_nothing_new_keep_their_ids():
+    assert Experiment().id == "1b7f464c60c84004"
+    assert Experiment(loss="cross-entropy", metric="accuracy").id == Experiment().id
+    assert len({Experiment().id, Experiment(metric="perplexity").id, Experiment(evaluate="own").id}) == 3
+
+
+def test_a_run_without_a_metric_measured_accuracy(tmp_path):
+    experiment = Experiment(nodes=2, rounds=1, partition="iid", batch_size=16)
+    train(experiment, tmp_path)
+    about = json.loads((tmp_path / "run.json").read_text())
+    for key in ("loss", "metric", "evaluate"):
+        del about["experiment"][key]
+    del about["metric"]
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    old = StoredRun(tmp_path)
+    assert (old.metric, old.experiment.id) == (MetricFacts(), experiment.id)
+    assert old.rows[-1]["accuracy"] > 0
+    assert train(experiment, tmp_path).rows == old.rows
+
+
+def test_what_an_experiment_cannot_use_is_refused_with_a_sentence(tmp_path):
+    for values, why in (
+        ({"loss": "mze"}, "no loss 'mze'; did you mean 'mse'"),
+        ({"metric": "perplexty"}, "no metric 'perplexty'; did you mean 'perplexity'"),
+        ({"dataset": "house"}, "no dataset 'house'; did you mean 'houses'"),
+        ({"dataset": "houses"}, "The dataset houses is your own, so name a model for it"),
+    ):
+        with pytest.raises(InputError, match=why):
+            Experiment(**values).check()
+    with pytest.raises(InputError, match="no evaluate 'owned'; did you mean 'own'"):
+        Experiment(evaluate="owned")
+    loading.register("tests-missing")(lambda: loading.Dataset.from_tensors([[1.0], [2.0]] * 9, [0, 1] * 9))
+    with pytest.raises(InputError, match="tests-missing has no test samples to evaluate on"):
+        train(Experiment(dataset="tests-missing", model="linear", nodes=2, partition="iid", rounds=1), tmp_path)
+    loading.register("no-data")(lambda: 5)
+    with pytest.raises(InputError, match="'no-data' must return a Dataset, not int"):
+        loading.load("no-data")
+    with pytest.raises(InputError, match="'digits' is built in"):
+        loading.register("digits")
+    with pytest.raises(InputError, match="'LeNet' is built in"):
+        models.register("LeNet")
