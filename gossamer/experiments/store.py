@@ -74,7 +74,7 @@ class RunFile(TypedDict):
     cell: str
     label: str
     network: NotRequired[Literal["simulated", "processes"]]
-    experiment: dict[str, str | int | float]
+    experiment: dict[str, str | int | float | bool]
     metric: NotRequired[StoredMetric]
     """Older runs do not have it: they measured accuracy."""
     versions: NotRequired[dict[str, str]]
