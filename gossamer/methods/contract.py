@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common import specs
+from gossamer._common.formatting import html_table
 from gossamer.errors import InputError, unknown
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.topology import Topology
@@ -145,6 +146,11 @@ class Facts:
         if self.sends == "all-reduce":
             return "one all-reduce"
         return f"{self.sends} vector{'' if self.sends == 1 else 's'}"
+
+    def _repr_html_(self) -> str:
+        promised = [(label, meaning) for name, (label, meaning) in self.promises().items() if getattr(self, name)]
+        rows = [("sends over an edge in a round", self.cost), ("needs of the graph", self.needs), *promised]
+        return html_table([], rows, ": ".join(filter(None, [self.title, self.citation])))
 
     @classmethod
     def promises(cls) -> dict[str, tuple[str, str]]:
