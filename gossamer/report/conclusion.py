@@ -1,6 +1,7 @@
 """What a comparison shows, in a sentence or two: who is ahead, who cannot be told apart, and what the seeds support."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
@@ -13,8 +14,8 @@ RULE = (
 )
 """How "ahead" is decided, for the page."""
 ONE_SEED = (
-    "One seed: which method is ahead may be chance, so nothing is bold. Repeat the comparison with several seeds "
-    "(--seeds 0,1,2)."
+    "One seed is all that the methods have in common: which one is ahead may be chance, so nothing is bold. Repeat the "
+    "comparison with several seeds (--seeds 0,1,2)."
 )
 NO_COMMON_SEED = "The methods have no seed in common, so they cannot be compared in pairs and nothing is bold."
 
@@ -106,7 +107,10 @@ def summarize(conclusions: Mapping[str, Conclusion]) -> str:
             clear.setdefault(found.best, []).append(setting)
     open_ones = sum(not found.clear for found in conclusions.values())
     if not clear:
-        return f"In none of {len(conclusions)} settings is a method ahead of every other one."
+        best = Counter(found.best for found in conclusions.values() if found.best)
+        told = _list([f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]) if best else ""
+        rest = f" The best mean has {told}." if told else ""
+        return f"In none of {len(conclusions)} settings is a method ahead of every other one.{rest}"
     told = [
         f"{name} is ahead of every other method in {len(settings)}"
         + (f" ({', '.join(settings)})" if len(settings) <= _MOST_NAMES else "")

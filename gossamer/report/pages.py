@@ -134,7 +134,7 @@ def _title(comparison: Comparison) -> str:
         names = " and ".join(filter(None, [", ".join(methods[:-1]), methods[-1]]))
     on = [str(shared[key]) for key in ("dataset", "partition") if key in shared]
     graph = f"{shared['topology']} of {shared['nodes']} nodes" if {"topology", "nodes"} <= shared.keys() else ""
-    varied = [key.replace("_", " ") for key in comparison.varied if key not in NOT_SETTINGS]
+    varied = [key.replace("_", " ") for key in comparison.varied if key not in (*NOT_SETTINGS, "evaluations")]
     by = f" by {', '.join(varied)}" if varied and len(comparison.panels) > 1 else ""
     return f"{names}{' on ' if on else ''}{', '.join(filter(None, [*on, graph]))}{by}"
 
