@@ -10,6 +10,7 @@ from . import models as models
 from . import network as network
 from . import optim as optim
 from . import problems as problems
+from . import report as report
 from . import tasks as tasks
 from . import testing as testing
 from . import theory as theory

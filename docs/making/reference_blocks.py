@@ -22,6 +22,7 @@ PAGES = {
     "gossamer.network": "api/network.md",
     "gossamer.problems": "api/problems.md",
     "gossamer.theory": "api/theory.md",
+    "gossamer.report": "api/report.md",
     "gossamer.testing": "api/testing.md",
 }
 

@@ -1,16 +1,14 @@
-"""How figures, metrics and settings are written: in tables, on pages, in CSV files, on the terminal; progress bars."""
+"""How figures, metrics and settings are written: in tables, on pages, in CSV files, terminals and notebooks."""
 
 import csv
+import html
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO, TypeGuard
 
-Advance = Callable[..., None]
-"""Moves a progress bar: `advance(fraction, text="")`."""
 NONE = "–"
 """Written where there is no figure."""
 
@@ -115,27 +113,20 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-@contextmanager
-def progress_bar(title: str, shown: bool | None = None) -> Iterator[Advance]:
-    """A bar; call `advance(fraction, text="")` to move it. By default it is shown only on a terminal."""
-    if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda fraction, text="": None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
+    """A table as notebooks show it; every text is escaped.
 
-    # Not as markup: a name such as "Sign [ours]" stays what it is.
-    title_column, text_column = (
-        TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[text]")
-    )
-    columns = (title_column, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), text_column)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(printable(title), total=1.0, text="")
+    >>> html_table(["a"], [["<b>"]])
+    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
 
-        def advance(fraction: float, text: str = "") -> None:
-            bar.update(task, completed=fraction, text=printable(text) or bar.tasks[task].fields["text"])
+    def line(values: Sequence[object], tag: str) -> str:
+        cells = (f"<{tag}>{html.escape(printable(str(value)))}</{tag}>" for value in values)
+        return f"<tr>{''.join(cells)}</tr>"
 
-        yield advance
+    told = f"<caption>{html.escape(printable(caption))}</caption>" if caption else ""
+    titles = f"<thead>{line(head, 'th')}</thead>" if head else ""
+    return f"<table>{told}{titles}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
 
 
 def _is_figure(value: float | None) -> TypeGuard[float]:

@@ -67,7 +67,8 @@ def doctor(*, data_dir: Path | None = None, network: bool = False, json: bool = 
             }
         )
     else:
-        print_table(["", ""], [[k, str(v)] for k, v in {**facts, "devices": ", ".join(devices)}.items()], figures=False)
+        known = {key: value for key, value in facts.items() if value is not None}  # no commit outside a clone
+        print_table(["", ""], [[k, str(v)] for k, v in {**known, "devices": ", ".join(devices)}.items()], figures=False)
         missing = [f"pip install 'gossamer[{extra}]' ({', '.join(m)})" for extra, m in extras.items() if m]
         say(f"optional parts missing: {'; '.join(missing) or 'none'}\n")
         say(f"{_in_words(kernels)}\n")

@@ -1,7 +1,7 @@
 """What commands show on standard error while runs are made.
 
 On a terminal: a bar, or a table that fills. Elsewhere: a line for every run of a sweep that ends, or for every
-evaluation of a single run.
+evaluation of a single run, and about once a minute if there was nothing else.
 """
 
 import sys
@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer._common.formatting import NONE, Advance, Row, duration, printable, progress_bar, say, word
+from gossamer._common.formatting import NONE, Row, duration, printable, say, word
+from gossamer._common.progress import SECONDS_BETWEEN_LINES, Advance, progress_bar
 from gossamer.cli.output import differing
 from gossamer.experiments.experiment import Experiment
 
@@ -33,7 +34,10 @@ def sweep_progress(title: str, experiments: Sequence[Experiment], directory: Pat
 
 
 def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Advance:
-    """A callback for `run_sweep` that prints a line for every run that ends; it prints nothing on a terminal."""
+    """A callback for `run_sweep` that prints a line for every run that ends; it prints nothing on a terminal.
+
+    After a minute without one it prints how many are done, and the time left.
+    """
     from gossamer.experiments.job import is_settled
     from gossamer.experiments.store import StoredRun
 
@@ -41,10 +45,10 @@ def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Advanc
         return lambda fraction, text: None
     axes = [key for key in differing([e.to_dict() for e in experiments]) if key != "method"]
     left: list[Experiment] | None = None
-    began = time.monotonic()
+    began = told = time.monotonic()
 
     def look(fraction: float, text: str) -> None:
-        nonlocal left
+        nonlocal left, told
         if left is None:
             # Runs that were finished before the first call are not reported.
             left = [e for e in experiments if not is_settled(directory / e.id)]
@@ -55,6 +59,10 @@ def finished_lines(experiments: Sequence[Experiment], directory: Path) -> Advanc
             name = ", ".join([experiment.label, *(f"{key} {word(getattr(experiment, key))}" for key in axes)])
             end = _end(StoredRun(directory / experiment.id))
             say(f"{len(experiments) - len(left)} of {len(experiments)}: {name}: {end}", error=True)
+            told = time.monotonic()
+        if left and time.monotonic() - told >= SECONDS_BETWEEN_LINES:
+            told = time.monotonic()
+            say(text, error=True)
 
     return look
 

@@ -1,6 +1,7 @@
 """`gossamer show`: a graph, a partition, a method or a run, as text and as a drawing."""
 
 import inspect
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,7 +186,7 @@ def _in_words(method: "type[Method]") -> str:
 
 
 @show.command
-def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> None:
+def run(directory: Path, *more: Path, plot: Path | None = None, json: bool = False) -> None:
     """Show a run: its settings, how it ended, and its last figures.
 
     Example: gossamer show run runs/3ab16528be66933b --plot curve.png
@@ -194,6 +195,8 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
     ----------
     directory
         The directory of the run.
+    more
+        Not for several runs, which gossamer report compares.
     plot
         File for its learning curve (.png, .svg or .pdf).
     json
@@ -202,6 +205,11 @@ def run(directory: Path, *, plot: Path | None = None, json: bool = False) -> Non
     from gossamer.cli.output import print_run
     from gossamer.experiments.store import StoredRun
 
+    if more:
+        places = shlex.join(map(str, [directory, *more]))
+        raise InputError(
+            f"gossamer show run shows one run; to compare several: gossamer report {places} -o report.html"
+        )
     if not (directory / "run.json").exists():
         raise InputError(f"{directory} is not a run: it holds no run.json; give the directory of one run.")
     found = StoredRun(directory)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer._common.formatting import html_table
 from gossamer.data.batches import Augmentation, Normalization, Pipeline, rounds_per_epoch
 from gossamer.data.conversion import as_groups, as_inputs, as_targets, briefly, form, stacked
 from gossamer.data.partition_contract import Partition, PartitionRecipe
@@ -150,6 +151,15 @@ class Dataset:
             f"of shape {form(self.train_inputs)}, {self._targets_in_words}"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("training samples", f"{len(self.train_targets):,}"),
+            ("test samples", f"{len(self.test_targets):,}"),
+            ("a sample", form(self.train_inputs)),
+            ("targets", self._targets_in_words),
+        ]
+        return html_table([], rows, f"Dataset '{self.name}'")
+
     @property
     def _targets_in_words(self) -> str:
         if self.has_classes:
@@ -242,6 +252,9 @@ class NodeData:
     partition: Partition
     dtype: torch.dtype | None = None
     """The type of a model that pixels are converted to, where it is not float32."""
+
+    def _repr_html_(self) -> str:
+        return self.partition._repr_html_()
 
     @property
     def nodes(self) -> int:

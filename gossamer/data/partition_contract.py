@@ -1,5 +1,6 @@
 """What a partition is, and what all recipes for one share: the validation set, equal sizes, checks."""
 
+import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from gossamer._common import plotting
 from gossamer._common.checks import is_finite_number, whole_number
+from gossamer._common.formatting import html_table
 from gossamer.errors import InputError
 
 Labels = NDArray[np.int64]
@@ -67,9 +69,22 @@ class Partition:
         """The mean of `label_distances` over the nodes: label heterogeneity in one number, 0 (iid) to below 1."""
         return float(self.label_distances.mean())
 
-    def plot(self, path: str | Path, class_names: Sequence[str] | None = None) -> Path:
-        """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file; returns its path."""
+    def plot(self, path: str | Path | None = None, class_names: Sequence[str] | None = None) -> Any:
+        """Draw one stacked bar per node, one colour per class, and return the matplotlib figure.
+
+        With a path it goes into that .png, .svg or .pdf file, and the path is returned.
+        """
         return plotting.plot("partition", self, path, class_names=class_names)
+
+    def _repr_html_(self) -> str:
+        if len(self) > LONGEST_TABLE:
+            return f"<pre>{html.escape(str(self))}</pre>"
+        return html_table(
+            self._header(),
+            [self._row(node) for node in range(len(self))],
+            f"{self.recipe}: {sum(self.sizes)} samples on {len(self)} nodes, {len(self.validation)} for validation; "
+            f"mean label distance {self.label_distance:.3f} (0 = iid)",
+        )
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer._common.formatting import Row
+from gossamer._common.formatting import Row, html_table, word
 from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.methods.compressed import REBUILD
 from gossamer.topology import Topology
+
+_LONGEST_TABLE = 11
 
 
 class History:
@@ -29,6 +31,12 @@ class History:
     def __repr__(self) -> str:
         rounds = f", rounds {self.rows[0]['round']} to {self.rows[-1]['round']}" if self.rows else ""
         return f"History({len(self.rows)} evaluations{rounds})"
+
+    def _repr_html_(self) -> str:
+        shown = [*self.rows[:1], *self.rows[1:][-_LONGEST_TABLE:]]
+        names = [key for key in dict.fromkeys(key for row in shown for key in row) if not key.startswith("node_")]
+        told = f"{self!r}; shown are the first and the last {_LONGEST_TABLE}" if len(shown) < len(self) else repr(self)
+        return html_table(names, [[_figure(row.get(name)) for name in names] for row in shown], told)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -76,6 +84,10 @@ class History:
         except ImportError:
             raise InputError("A DataFrame needs pandas; run: pip install 'gossamer[data]'.") from None
         return pandas.DataFrame(self.rows)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else word(value)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from gossamer import methods, topology
+from gossamer._common import plotting
 from gossamer._common.checks import check_switch, is_finite_number
-from gossamer._common.formatting import Advance, Row, progress_bar
+from gossamer._common.formatting import Row, duration, html_table, size
+from gossamer._common.progress import Advance, progress_bar
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
@@ -45,6 +48,28 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({self.metric.name}={self.score:.4f}, nodes={len(self.models)}, history={self.history})"
+
+    def _repr_html_(self) -> str:
+        last, metric, simulation = self.history.last, self.metric.facts, self.simulation
+        found = {
+            f"test {metric.name}": metric.with_unit(last[metric.name]),
+            "worst node": metric.with_unit(metric.worst(last)),
+            "best node": metric.with_unit(metric.best(last)),
+            "averaged model": metric.with_unit(last[f"averaged_{metric.name}"]),
+            "rounds": f"{last['round']} ({last['epoch']:.4g} epochs)",
+            "sent per node": size(last["bytes_sent"]),
+            "time of the rounds": duration(last["seconds"]),
+        }
+        graph = f"{simulation.topology.name} of {len(self.models)} nodes"
+        return html_table([], list(found.items()), f"{simulation.method.facts.title}, {graph}")
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the metric over epochs and return the matplotlib figure: mean, range over the nodes, averaged model.
+
+        With a path it goes into that .png, .svg or .pdf file, and the path is returned.
+        """
+        title = self.simulation.method.facts.title
+        return plotting.plot("run", self.history.rows, path, title=title, metric=self.metric.facts)
 
     @property
     def metric(self) -> Metric:

@@ -18,14 +18,16 @@ def run_rows(places: Sequence[Path | str]) -> list[Row]:
 
 
 def curve_rows(places: Sequence[Path | str]) -> list[Row]:
-    """One row per evaluation of every run: its run, then its figures; per-node figures are joined by blanks."""
+    """One row per evaluation of every run: its run, then its figures, with a column per node: node_accuracy_0, ..."""
     rows = []
     for run in find_runs(*places):
         e = run.experiment
         start = {"id": run.about["id"], "label": run.label, "experiment_lr": e.lr, "seed": e.seed}
         for row in run.rows:
-            plain = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
-            rows.append({**start, **plain})
+            plain = dict(start)
+            for key, value in row.items():
+                plain |= {f"{key}_{n}": v for n, v in enumerate(value)} if isinstance(value, list) else {key: value}
+            rows.append(plain)
     return rows
 
 

@@ -70,12 +70,15 @@ OnRow = Callable[[Experiment, Row], None]
 
 
 def work(
-    plan: WorkPlan, on_row: OnRow = lambda experiment, row: None, on_step: Callable[[], None] = lambda: None
+    plan: WorkPlan,
+    on_row: OnRow = lambda experiment, row: None,
+    on_step: Callable[[], None] = lambda: None,
+    progress: bool | None = False,
 ) -> None:
     """Make runs until all of the plan are settled, by this job or by others; `on_step` is called in between.
 
-    A run that fails is marked with its reason, and the next one is made. If nothing can be written any more, a
-    `DiskError` ends the work.
+    `progress` is that of `simulate`: whether a run shows how far it is. A run that fails is marked with its reason, and
+    the next one is made. If nothing can be written any more, a `DiskError` ends the work.
     """
 
     def note(experiment: Experiment, row: Row) -> None:
@@ -93,7 +96,7 @@ def work(
                 if not ours:
                     claimed.append(experiment)
                 elif not is_settled(plan.directory / experiment.id):
-                    _make(plan, experiment, note)
+                    _make(plan, experiment, note, progress)
             on_step()
         left = claimed
         if left:
@@ -116,7 +119,7 @@ def mark_failed(directory: Path, experiment: Experiment, reason: str, trace: str
     write_json(directory / "done.json", {"status": "failed", "reason": reason, "traceback": trace})
 
 
-def _make(plan: WorkPlan, experiment: Experiment, on_row: OnRow) -> None:
+def _make(plan: WorkPlan, experiment: Experiment, on_row: OnRow, progress: bool | None) -> None:
     from gossamer.experiments.training import Execution, train
 
     directory = plan.directory / experiment.id
@@ -126,7 +129,7 @@ def _make(plan: WorkPlan, experiment: Experiment, on_row: OnRow) -> None:
                 data_dir=plan.data_dir,
                 workers=plan.workers,
                 device=plan.device,
-                progress=False,
+                progress=progress,
                 callbacks=[*callbacks, lambda row: on_row(experiment, row)],
             )
             train(experiment, directory, execution)

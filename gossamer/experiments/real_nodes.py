@@ -24,6 +24,7 @@ from torch import Tensor
 
 from gossamer import methods, models, optim
 from gossamer._common.formatting import Row, say
+from gossamer._common.progress import lines
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients.autograd import tallies
 from gossamer.engine.hardware import NodeGenerators, Workers, device_of
@@ -216,6 +217,7 @@ class NodeTraining:
             for callback in callbacks:
                 callback(row)
 
+        tell = lines(self.method.facts.title) if callbacks else None
         place, state = directory / "checkpoints", {"training": self}
         with Checkpoints(place, self.model, self.optimizer, every=every, extra=state) as saver:
             start = saver.resume()
@@ -226,6 +228,8 @@ class NodeTraining:
                 if self.schedule.is_evaluated(r + 1):
                     evaluate(r + 1)
                 saver.step()
+                if tell:
+                    tell((r + 1) / self.schedule.rounds)
 
     def advance(self, r: int) -> None:
         """One round on this node's next batch."""

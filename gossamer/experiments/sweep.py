@@ -10,6 +10,7 @@ made again. Two sweeps in one directory share the work.
 
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,9 @@ def run_sweep(
     watch = _Watch(directory, left, skipped, on_progress)
     watch.look()
     if left and jobs == 1 and launcher == "processes":
-        work(plan, on_row, on_step=lambda: watch.look(now=False))
+        # On a terminal the sweep itself shows how far it is.
+        progress = False if sys.stderr.isatty() else None
+        work(plan, on_row, on_step=lambda: watch.look(now=False), progress=progress)
     elif left:
         _run_jobs(launcher, plan, min(jobs, len(left)), slurm, watch)
     watch.look()

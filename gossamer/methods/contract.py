@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gossamer import compression
 from gossamer._common import specs
+from gossamer._common.formatting import html_table
 from gossamer.compression import Compressor
 from gossamer.errors import InputError, unknown
 from gossamer.network.contract import Network, Pending, Ready
@@ -76,6 +77,11 @@ class Facts:
         kind = "compressed vector" if self.compresses else "vector"
         often = f" every {self.every} rounds" if self.every > 1 else ""
         return f"{self.sends} {kind}{'' if self.sends == 1 else 's'}{often}"
+
+    def _repr_html_(self) -> str:
+        promised = [(label, meaning) for name, (label, meaning) in self.promises().items() if getattr(self, name)]
+        rows = [("sends over an edge in a round", self.cost), ("needs of the graph", self.needs), *promised]
+        return html_table([], rows, ": ".join(filter(None, [self.title, self.citation])))
 
     @classmethod
     def promises(cls) -> dict[str, tuple[str, str]]:

@@ -18,6 +18,7 @@ from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
+from gossamer.report.conclusion import Conclusion, Contender, conclude
 from gossamer.report.style import Look, looks
 
 NOT_SETTINGS = ("method", "lr", "seed")
@@ -174,10 +175,30 @@ class ComparisonPanel:
             for warning, names in groups.items()
         ]
 
+    @cached_property
+    def conclusion(self) -> Conclusion:
+        """Who is ahead, as far as the seeds support it."""
+        return conclude(
+            [
+                Contender(
+                    e.title,
+                    {
+                        r.experiment.seed: v
+                        for r, v in zip(e.cell.runs, e.cell.figures, strict=True)
+                        if math.isfinite(v)
+                    },
+                    e.missing,
+                )
+                for e in self.entries
+            ],
+            self.metric,
+        )
+
     @property
     def best(self) -> MethodResult | None:
-        """The method with the best figure, if any has one."""
-        return self.entries[0] if math.isfinite(self.entries[0].mean) else None
+        """The method that is ahead of every other one over the seeds, if there is one."""
+        found = self.conclusion
+        return next((e for e in self.entries if found.clear and e.title == found.best), None)
 
 
 @dataclass(frozen=True)

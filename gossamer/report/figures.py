@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,25 +98,34 @@ def panel_figures(panel: ComparisonPanel, looks: Mapping[str, Look]) -> dict[str
     return found
 
 
-def draw_topology(graph: "Topology", path: Path) -> None:
-    """Draw the nodes and every edge that is ever used into a .png, .svg or .pdf file."""
+def draw_topology(graph: "Topology", path: Path | None = None) -> "Figure":
+    """Draw the nodes and every edge that is ever used, into a .png, .svg or .pdf file if one is named."""
     _check_format(path)
-    save(_graph_figure(graph.name, graph.n, graph.graph.edges.tolist(), graph.p, graph.spectral_gap), path)
+    edges = graph.graph.edges.tolist()
+    return _saved(_graph_figure(graph.name, graph.n, edges, graph.p, graph.spectral_gap), path)
 
 
-def draw_partition(partition: "Partition", path: Path, class_names: Sequence[str] | None = None) -> None:
-    """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file."""
+def draw_partition(
+    partition: "Partition", path: Path | None = None, class_names: Sequence[str] | None = None
+) -> "Figure":
+    """Draw one stacked bar per node, one colour per class, into a .png, .svg or .pdf file if one is named."""
     counts = partition.label_counts.tolist()
     classes = len(counts[0])
     names = [str(label) for label in range(classes)] if class_names is None else list(class_names)
     if len(names) != classes:
         raise InputError(f"A chart of {classes} classes needs {classes} class names, not {len(names)}.")
     _check_format(path)
-    save(_partition_figure(counts, names, partition.recipe, (min(4 + 0.35 * len(counts), 16), 4)), path)
+    size = (min(4 + 0.35 * len(counts), 16), 4)
+    return _saved(_partition_figure(counts, names, partition.recipe, size), path)
 
 
-def draw_run(rows: Sequence[Row], path: Path, title: str = "", metric: MetricFacts = ACCURACY) -> None:
-    """Draw the metric over epochs into a .png, .svg or .pdf file: mean, range over the nodes, and averaged model."""
+def draw_run(
+    rows: Sequence[Row], path: Path | None = None, title: str = "", metric: MetricFacts = ACCURACY
+) -> "Figure":
+    """Draw the metric over epochs: mean, range over the nodes, and averaged model.
+
+    It goes into a .png, .svg or .pdf file if one is named.
+    """
     if not rows:
         raise InputError("The run has no evaluations yet, so there is nothing to draw.")
     _check_format(path)
@@ -130,7 +141,7 @@ def draw_run(rows: Sequence[Row], path: Path, title: str = "", metric: MetricFac
     axes.set(xlabel="\n".join(filter(None, ["epoch", part_note([rows])])), ylabel=f"test {metric.title}", title=title)
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
-    save(figure, path)
+    return _saved(figure, path)
 
 
 plotting.DRAWERS.update(topology=draw_topology, partition=draw_partition, run=draw_run)
@@ -213,10 +224,31 @@ def _lines(chart: LineChart, looks: Mapping[str, Look]) -> "Figure":
 
 
 def _empty(width: float = _WIDTH, height: float = _HEIGHT) -> tuple["Figure", "Axes"]:
-    figure: Figure = load_matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
+    load_matplotlib()
+    figure: Figure = _figure_class()(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
-def _check_format(path: Path) -> None:
-    if path.suffix[1:].lower() not in FORMATS:
+@cache
+def _figure_class() -> Any:
+    """A figure that notebooks show: matplotlib's own is shown only where pyplot has been imported."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = BytesIO()
+            self.savefig(buffer, format="png", dpi=110)
+            return buffer.getvalue()
+
+    return NotebookFigure
+
+
+def _saved(figure: "Figure", path: Path | None) -> "Figure":
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def _check_format(path: Path | None) -> None:
+    if path is not None and path.suffix[1:].lower() not in FORMATS:
         raise InputError(f"Cannot draw into {path}: its name must end in {', '.join(f'.{f}' for f in FORMATS)}.")

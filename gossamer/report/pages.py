@@ -17,6 +17,7 @@ from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
 from gossamer.report.charts import line_charts
 from gossamer.report.comparison import NOT_SETTINGS, Comparison, ComparisonPanel, collect, epoch_note, tested_on
+from gossamer.report.conclusion import RULE, summarize
 from gossamer.report.plotly_charts import line_figure, partition_figure
 from gossamer.report.style import BUILT_IN
 from gossamer.report.tables import Table, beside_paper, matrix, ranking
@@ -24,7 +25,8 @@ from gossamer.report.tables import Table, beside_paper, matrix, ranking
 if TYPE_CHECKING:
     from gossamer.experiments.paper.verdict import Verdict
 
-TITLE = "Gossamer: a comparison"
+_MOST_NAMES = 3
+"""A title names up to this many methods."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -62,10 +64,11 @@ def write_report(
 ) -> Path:
     """Write the report as one HTML file that needs no network; returns its path.
 
-    `command` is what made the runs. With a `verdict` the page begins with the paper's numbers next to the measured
+    The page begins with what the figures show; without a `title` it is named after what was compared. `command` is
+    what made the runs. With a `verdict` the page begins with the paper's numbers next to the measured
     ones, and `notes` below them.
     """
-    write_text(path, comparison_page(collect(runs), title or TITLE, command, verdict, notes))
+    write_text(path, comparison_page(collect(runs), title, command, verdict, notes))
     return path
 
 
@@ -78,9 +81,13 @@ def comparison_page(
 ) -> str:
     """The report as HTML, plotly included."""
     entries = [entry for panel in comparison.panels for entry in panel.entries]
+    found = {panel.name: panel.conclusion for panel in comparison.panels}
     return render(
         "comparison.html",
-        title=title,
+        title=title or _title(comparison),
+        conclusion=summarize(found),
+        rule=RULE,
+        warnings=list(dict.fromkeys(c.warning for c in found.values() if c.warning)),
         lead=_lead(comparison),
         comparison=comparison,
         panels=[_view(comparison, panel) for panel in comparison.panels],
@@ -116,6 +123,19 @@ def plotly_script() -> str:
 def toml(experiment: Experiment) -> str:
     """An experiment as the file that `gossamer run` reads."""
     return "\n".join(f"{key} = {json.dumps(value)}" for key, value in experiment.settings.items())
+
+
+def _title(comparison: Comparison) -> str:
+    """What was compared, and on what."""
+    methods, shared = comparison.methods, comparison.shared
+    names = f"{len(methods)} methods"
+    if len(methods) <= _MOST_NAMES:
+        names = " and ".join(filter(None, [", ".join(methods[:-1]), methods[-1]]))
+    on = [str(shared[key]) for key in ("dataset", "partition") if key in shared]
+    graph = f"{shared['topology']} of {shared['nodes']} nodes" if {"topology", "nodes"} <= shared.keys() else ""
+    varied = [key.replace("_", " ") for key in comparison.varied if key not in (*NOT_SETTINGS, "evaluations")]
+    by = f" by {', '.join(varied)}" if varied and len(comparison.panels) > 1 else ""
+    return f"{names}{' on ' if on else ''}{', '.join(filter(None, [*on, graph]))}{by}"
 
 
 def _lead(comparison: Comparison) -> str:

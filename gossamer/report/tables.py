@@ -48,11 +48,12 @@ def ranking(panel: ComparisonPanel) -> Table:
                 duration(entry.last("seconds")),
             ]
         )
-    return Table(head, rows, frozenset({(0, 1), (0, 2)} if panel.best else ()))
+    ahead = panel.entries.index(panel.best) if panel.best else None
+    return Table(head, rows, frozenset({(ahead, 1), (ahead, 2)} if ahead is not None else ()))
 
 
 def matrix(comparison: Comparison) -> Table:
-    """Methods and panels, the best figure of each panel in bold: the form of the paper's tables.
+    """Methods and panels, the form of the paper's tables; bold is what is ahead of all others in its panel.
 
     One row per method, or with many panels one row per panel.
     """

@@ -11,11 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gossamer._common import plotting
 from gossamer.errors import InputError
 from gossamer.topology.graph import Floats, Graph, checked_labels, circulant_order, row_numbers
 from gossamer.topology.mixing import Mixing, known_weights, weigh
@@ -162,6 +164,13 @@ class Topology:
             for array, kind in ((mixing.indptr, "<i8"), (mixing.indices, "<i8"), (mixing.values, "<f8")):
                 digest.update(array.astype(kind).tobytes())
         return digest.hexdigest()
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the nodes and every edge that is ever used, and return the matplotlib figure.
+
+        With a path it goes into that .png, .svg or .pdf file, and the path is returned.
+        """
+        return plotting.plot("topology", self, path)
 
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, n={self.n}, degree={self.degree}, period={self.period})"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gossamer import __version__
-from gossamer._common.formatting import progress_bar
+from gossamer._common.progress import progress_bar
 from gossamer.cli import main
 from gossamer.methods import BUILT_IN
 from tests.processes import start
@@ -285,6 +285,22 @@ class TestProgress:
             advance(0.5)
             advance(1.0, "done")
         assert capsys.readouterr() == ("", "")
+
+    def test_without_a_terminal_a_long_computation_prints_a_line_now_and_then(self, capsys, monkeypatch):
+        clock = [100.0]
+        monkeypatch.setattr("gossamer._common.progress.time.monotonic", lambda: clock[0])
+        with progress_bar("work\x1b") as advance:
+            for second in range(0, 151):
+                clock[0] = 100.0 + second
+                advance(second / 300, f"at {second}")
+        with progress_bar("silent", shown=False) as advance:
+            clock[0] += 1000
+            advance(0.5)
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.splitlines() == [
+            "work\\x1b: 20%, at 60, about 4 min left", "work\\x1b: 40%, at 120, about 3 min left"
+        ]  # fmt: skip
 
     def test_on_a_terminal_it_goes_to_standard_error(self, monkeypatch):
         class Terminal(io.StringIO):

@@ -90,12 +90,25 @@ def test_run(gossamer, tmp_path):
         (["show", "partition", "k-class"], "needs k"),
         (["show", "method", "momentum"], "did you mean 'momentum-tracking'"),
         (["show", "run", "nowhere"], "nowhere is not a run"),
+        (["show", "run", "a", "b c"], "to compare several: gossamer report a 'b c' -o report.html"),
     ],
 )
 def test_bad_input_ends_with_a_sentence_and_code_2(gossamer, arguments, words):
     _, err = gossamer(*arguments, code=2)
     assert words in err
     assert "Traceback" not in err
+
+
+def test_doctor_says_nothing_of_a_commit_where_there_is_none(gossamer, monkeypatch):
+    for commit, shown in ((None, False), ("0123456789ab", True)):
+        monkeypatch.setattr("gossamer.experiments.training._commit", lambda commit=commit: commit)
+        monkeypatch.setattr(
+            "gossamer.cli.doctor._kernels", lambda: {"form": "", "why_not_compiled": "x", "cache": None}
+        )
+        monkeypatch.setattr("gossamer.testing.self_check.self_check", lambda: [])
+        out, _ = gossamer("doctor")
+        assert ("commit" in out) is shown
+        assert "None" not in out
 
 
 def test_doctor(gossamer):

@@ -22,6 +22,13 @@ def test_from_tensors_keeps_the_users_tensors() -> None:
     assert data.augmentation is None
 
 
+def test_notebooks_show_a_small_table() -> None:
+    shown = Dataset.from_tensors(torch.rand(1200, 4), torch.arange(1200) % 3, name="<b>")._repr_html_()
+    assert "Dataset &#x27;&lt;b&gt;&#x27;" in shown
+    assert "<td>training samples</td><td>1,200</td>" in shown
+    assert "<td>3 classes</td>" in shown
+
+
 def test_the_fingerprint_tells_datasets_apart() -> None:
     inputs, targets = torch.randn(5, 3), torch.tensor([0, 2, 1, 2, 0])
     one = Dataset.from_tensors(inputs, targets)

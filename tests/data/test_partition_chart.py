@@ -18,6 +18,28 @@ def test_draws_a_file_and_leaves_nothing_else(tmp_path, name, magic):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_without_a_path_the_figure_is_returned_and_notebooks_show_it(tmp_path):
+    from matplotlib.figure import Figure
+
+    from gossamer.topology import ring
+
+    for thing in (PARTITION, ring(4)):
+        figure = thing.plot()
+        assert isinstance(figure, Figure)
+        assert figure._repr_png_().startswith(b"\x89PNG")
+    assert ring(4).plot(tmp_path / "ring.svg") == tmp_path / "ring.svg"
+    assert (tmp_path / "ring.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_notebooks_show_a_table_of_the_nodes():
+    shown = PARTITION._repr_html_()
+    assert shown.startswith("<table><caption>k_class(nodes=4, k=2")
+    assert shown.count("<tr>") == 5
+    many = k_class(50, 2)([0, 1, 2] * 100)._repr_html_()
+    assert many.startswith("<pre>")
+    assert "... and 10 more nodes" in many
+
+
 def test_names_the_classes_and_the_recipe(tmp_path):
     from matplotlib import rc_context
 

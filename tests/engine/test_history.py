@@ -27,6 +27,19 @@ def test_columns_rows_and_the_last():
         History().last  # noqa: B018
 
 
+def test_notebooks_show_the_first_and_the_last_rows():
+    shown = History(list(ROWS))._repr_html_()
+    assert "<thead><tr><th>round</th><th>accuracy</th></tr></thead>" in shown
+    assert "<tr><td>5</td><td>0.7</td></tr>" in shown
+    long = History([{"round": r, "<i>": None, "node_loss": [1.0]} for r in range(50)])._repr_html_()
+    assert long.count("<tr>") == 13
+    assert "<td>0</td>" in long
+    assert "<td>49</td>" in long
+    assert "<th>&lt;i&gt;</th>" in long
+    assert "node_loss" not in long
+    assert "0 evaluations" in History()._repr_html_()
+
+
 def test_a_figure_of_some_rows_only_is_none_in_the_others():
     history = History([*ROWS, {"round": 9, "validation_accuracy": 0.8}])
     assert history["validation_accuracy"] == [None, None, 0.8]

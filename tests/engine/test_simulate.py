@@ -34,6 +34,10 @@ def test_the_figures_of_a_run():
     dim = run.simulation.models.layout.dim
     assert last["bytes_sent"] == 2 * 2 * 4 * dim * ROUNDS + 2 * 3 / 4 * 4 * dim
     json.dumps(run.history.rows)
+    shown = run._repr_html_()
+    assert shown.startswith("<table><caption>Momentum Tracking, ring of 4 nodes</caption>")
+    assert f"<td>test accuracy</td><td>{100 * run.accuracy:.1f} %</td>" in shown
+    assert run.plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_reported_accuracy_is_that_of_the_models():

@@ -153,9 +153,13 @@ def test_csv_of_runs_and_curves(tmp_path):
     ]  # fmt: skip
     assert (Path(rows[0]["path"]) / "run.json").is_file()
     curves = curve_rows([tmp_path])
-    assert [(row["seed"], row["round"], row["node_accuracy"]) for row in curves if row["seed"] == 0] == [
-        (0, 0, "0.1 0.2"), (0, 5, "0.1 0.2")
-    ]  # fmt: skip
+    first = [row for row in curves if row["seed"] == 0]
+    assert [(row["round"], row["node_accuracy_0"], row["node_accuracy_1"]) for row in first] == [
+        (0, 0.1, 0.2),
+        (5, 0.1, 0.2),
+    ]
+    write_table(curves, tmp_path / "curves.csv")
+    assert (tmp_path / "curves.csv").read_text().splitlines()[0].endswith("accuracy,node_accuracy_0,node_accuracy_1")
 
 
 def test_parquet_of_runs(tmp_path):

@@ -32,6 +32,14 @@ def own_method(name="my-own", module="notebook", qualname="MyOwn", **attributes)
     return type(qualname, (Method,), body | {"__module__": module, "__qualname__": qualname} | attributes)
 
 
+def test_notebooks_show_the_facts_of_a_method():
+    shown = methods.find("momentum-tracking").facts._repr_html_()
+    assert "<table><caption>Momentum Tracking: " in shown
+    assert "<td>sends over an edge in a round</td><td>2 vectors</td>" in shown
+    assert "<td>tracks</td>" in shown
+    assert "&lt;i&gt;" in Facts(title="<i>")._repr_html_()
+
+
 class TestRegistry:
     def test_every_built_in_is_registered_and_nothing_else(self):
         ours = [name for name in methods.names() if methods.find(name).__module__.startswith("gossamer.")]

@@ -54,6 +54,22 @@ def test_the_page_says_what_was_compared_and_how_to_make_it_again(page, runs):
     assert boxes == [entry.method for entry in collect(runs).panels[0].entries]
 
 
+def test_the_page_begins_with_its_conclusion_and_a_title_that_says_what_was_compared(runs):
+    one = [run for run in runs if run.experiment.seed == 0]
+    text = without_scripts(comparison_page(collect(one), ""))
+    body = text[text.index("<body>") :]
+    title = body[: body.index("</h1>")].partition("<h1>")[2]
+    assert title.endswith(" on digits, k-class:k=5, ring of 4 nodes")
+    assert all(name in title for name in ("DSGDm", "Gradient Tracking", "Momentum Tracking"))
+    found = collect(one).panels[0].conclusion
+    assert found.sentence in body[: body.index("<table")]
+    assert "which one is ahead may be chance" in body[: body.index("<table")]
+    assert ' best"' not in body
+    several = without_scripts(comparison_page(collect(runs), ""))
+    assert "One seed" not in several
+    assert "95 % t-interval of the mean paired difference" in several
+
+
 def test_nothing_comes_from_elsewhere(page):
     assert not re.search(r'(src|href)="(?!#)', without_scripts(page))
     assert "@import" not in page.split("<script>")[0]

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import json
 
 import pytest
 
+from gossamer.experiments.store import StoredRun
 from gossamer.report import write_tables
 from gossamer.report.comparison import collect
 from gossamer.report.tables import Table, latex, markdown, matrix, ranking
@@ -18,7 +20,27 @@ def test_the_ranking_shows_mean_and_deviation_and_the_chosen_step_size(runs):
         assert row[:3] == [str(rank), entry.method, f"{100 * entry.mean:.1f} ± {100 * entry.std:.2f}"]
         assert row[3:5] == [f"{entry.cell.lr:g}*", "2"]
         assert row[table.head.index("worst node (%)")] == f"{100 * entry.worst_node:.1f}"
-    assert table.best == {(0, 1), (0, 2)}
+    ahead = panel.conclusion.clear
+    assert table.best == ({(0, 1), (0, 2)} if ahead else set())
+
+
+def test_bold_needs_a_lead_over_the_seeds(runs, tmp_path):
+    """Two seeds, on which one method is above the other by much and almost equally; then by as much with one seed."""
+    leads = {"dsgdm": (0.500, 0.510), "momentum-tracking": (0.900, 0.911)}
+    mine = [copied(run, tmp_path / run.directory.name) for run in runs if run.experiment.lr == 0.05]
+    for run in [run for run in mine if run.experiment.method in leads]:
+        figure = leads[run.experiment.method][run.experiment.seed]
+        *before, last = run.rows
+        lines = [json.dumps(row) for row in [*before, {**last, "accuracy": figure}]]
+        (run.directory / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+    mine = [StoredRun(run.directory) for run in mine if run.experiment.method in leads]
+    (panel,) = collect(mine).panels
+    assert ranking(panel).best == {(0, 1), (0, 2)}
+    assert panel.best.method == "Momentum Tracking"
+    assert "ahead of DSGDm by 40.1 points over two seeds." in panel.conclusion.sentence
+    (panel,) = collect([run for run in mine if run.experiment.seed == 0]).panels
+    assert ranking(panel).best == set()
+    assert panel.conclusion.warning.startswith("One seed ")
 
 
 def test_what_is_missing_is_said(runs, tmp_path):
@@ -31,7 +53,7 @@ def test_what_is_missing_is_said(runs, tmp_path):
 
 
 @pytest.mark.parametrize("panels", [2, 9])
-def test_the_matrix_has_the_best_of_every_setting_in_bold(runs, tmp_path, panels):
+def test_the_matrix_has_in_bold_what_is_ahead_in_its_setting(runs, tmp_path, panels):
     many = [
         copied(run, tmp_path / f"{k}-{run.directory.name}", weight_decay=0.01 * k)
         for k in range(panels)
@@ -39,7 +61,7 @@ def test_the_matrix_has_the_best_of_every_setting_in_bold(runs, tmp_path, panels
     ]
     comparison = collect(many)
     table = matrix(comparison)
-    assert len(table.best) == panels
+    assert len(table.best) == sum(panel.conclusion.clear for panel in comparison.panels)
     if panels == 2:
         assert table.head == ["method", "weight decay 0", "weight decay 0.01"]
         assert [row[0] for row in table.rows] == comparison.methods

@@ -1,5 +1,7 @@
 """Looks that can be told apart."""
 
+import math
+
 from gossamer import methods
 from gossamer.report.style import BUILT_IN, class_colours, looks, matplotlib_marker
 
@@ -37,6 +39,26 @@ def _contrast(colour: str, paper: str) -> float:
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05
 
     return max(light(colour), light(paper)) / min(light(colour), light(paper))
+
+
+def test_colours_of_other_methods_cannot_be_taken_for_built_in_ones():
+    own = {look.colour for look in looks([f"mine-{k}" for k in range(7)]).values()}
+    built_in = {look.colour for look in BUILT_IN.values()}
+    assert min(math.dist(_oklab(a), _oklab(b)) for a in own for b in built_in | own if a != b) > 0.12
+
+
+def _oklab(colour: str) -> tuple[float, float, float]:
+    """Ottosson's perceptual coordinates; between vermilion and orange lie 0.16."""
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    long = math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
+    medium = math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
+    short = math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b)
+    return (
+        0.2104542553 * long + 0.793617785 * medium - 0.0040720468 * short,
+        1.9779984951 * long - 2.428592205 * medium + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * medium - 0.808675766 * short,
+    )
 
 
 def test_every_marker_can_be_drawn():

@@ -1,0 +1,184 @@
+"""What a comparison shows, in a sentence or two: who is ahead, who cannot be told apart, and what the seeds support."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+from gossamer._common.formatting import MetricFacts
+
+RULE = (
+    "Ahead (and bold): over the seeds that all methods have, the 95 % t-interval of the mean paired difference lies "
+    "above 0; each pair is judged on its own, at the step sizes chosen, without a correction for the number of pairs."
+)
+"""How "ahead" is decided, for the page."""
+ONE_SEED = (
+    "One seed is all that the methods have in common: which one is ahead may be chance, so nothing is bold. Repeat the "
+    "comparison with several seeds (--seeds 0,1,2)."
+)
+NO_COMMON_SEED = "The methods have no seed in common, so they cannot be compared in pairs and nothing is bold."
+
+_MOST_NAMES = 3
+# Two-sided 95 % quantiles of Student's t with 1, 2, ... degrees of freedom.
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086,
+)  # fmt: skip
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method: its figure by seed, or why it has none ("diverged", "unfinished", "failed")."""
+
+    name: str
+    figures: Mapping[int, float] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What the figures of one setting say."""
+
+    sentence: str
+    best: str | None = None
+    """The method with the best mean over the common seeds."""
+    clear: bool = False
+    """Whether it is ahead of every other method that has a figure, which there must be."""
+    warning: str = ""
+    """What a reader must be told first; empty if there is nothing."""
+
+
+def conclude(contenders: Sequence[Contender], metric: MetricFacts) -> Conclusion:
+    """Compare methods in one setting, whatever their order.
+
+    >>> runs = [Contender("A", {0: 0.90, 1: 0.92, 2: 0.91}), Contender("B", {0: 0.70, 1: 0.71, 2: 0.72})]
+    >>> conclude(runs, MetricFacts()).sentence
+    'A has the highest mean test accuracy, 91.0 %, and is ahead of B by 20.0 points over three seeds.'
+    """
+    rivals = [c for c in contenders if c.figures and not c.missing]
+    without = _without([c for c in contenders if c not in rivals])
+    if not rivals:
+        return Conclusion(f"There is no figure to compare yet: {without}.")
+    end = f"; {without}." if without else "."
+    seeds = sorted(frozenset.intersection(*(frozenset(c.figures) for c in rivals)))
+    means = {c.name: fmean(c.figures[s] for s in seeds or c.figures) for c in rivals}
+    ranked = sorted(rivals, key=lambda c: -metric.goodness(means[c.name]))
+    best, others = ranked[0], ranked[1:]
+    value, over = metric.with_unit(means[best.name]), f"over {_number(len(seeds or best.figures))} seeds"
+    warning = NO_COMMON_SEED if not seeds else ONE_SEED if len(seeds) == 1 else ""
+    if not others:
+        alone = "with one seed" if len(best.figures) == 1 else over
+        compared = "" if without else ", compared with no other method"
+        return Conclusion(f"{best.name} reaches a test {metric.name} of {value} {alone}{compared}{end}", best.name)
+    direction = "highest" if metric.higher_is_better else "lowest"
+    if warning:
+        place = "with the one seed that all have" if seeds else "each over its own seeds"
+        margin = _difference(metric, abs(means[best.name] - means[others[0].name]))
+        sentence = (
+            f"{best.name} has the {direction} test {metric.name} {place}, {value}, {margin} from {others[0].name}"
+        )
+        return Conclusion(f"{sentence}, which does not tell methods apart{end}", best.name, False, warning)
+    gaps = {c.name: [metric.goodness(best.figures[s]) - metric.goodness(c.figures[s]) for s in seeds] for c in others}
+    behind = {name: fmean(gap) for name, gap in gaps.items() if is_above_zero(gap)}
+    level = [name for name in gaps if name not in behind]
+    sentence = f"{best.name} has the {direction} mean test {metric.name}, {value}"
+    if not level:
+        sentence += f", and is ahead of {_behind(behind, metric)} {over}"
+    elif behind:
+        sentence += f", and is ahead of {_behind(behind, metric)} {over}; {_level(level)} cannot be told apart from it"
+    else:
+        sentence += f", but {_level(level)} cannot be told apart from it {over}"
+    return Conclusion(f"{sentence}{end}", best.name, not level)
+
+
+def summarize(conclusions: Mapping[str, Conclusion]) -> str:
+    """What several settings say together: a setting alone in its own words, more of them by who is ahead where.
+
+    >>> summarize({"k=1": Conclusion("", "A", True), "k=4": Conclusion("", "A"), "iid": Conclusion("", "B")})
+    'Of 3 settings, A is ahead of every other method in 1 (k=1). In 2 the best cannot be told apart from all others.'
+    """
+    if len(conclusions) == 1:
+        return next(iter(conclusions.values())).sentence
+    clear: dict[str, list[str]] = {}
+    for setting, found in conclusions.items():
+        if found.clear and found.best:
+            clear.setdefault(found.best, []).append(setting)
+    open_ones = sum(not found.clear for found in conclusions.values())
+    if not clear:
+        best = Counter(found.best for found in conclusions.values() if found.best)
+        told = _list([f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]) if best else ""
+        rest = f" The best mean has {told}." if told else ""
+        return f"In none of {len(conclusions)} settings is a method ahead of every other one.{rest}"
+    told = [
+        f"{name} is ahead of every other method in {len(settings)}"
+        + (f" ({', '.join(settings)})" if len(settings) <= _MOST_NAMES else "")
+        for name, settings in sorted(clear.items(), key=lambda item: -len(item[1]))
+    ]
+    rest = f" In {open_ones} the best cannot be told apart from all others." if open_ones else ""
+    return f"Of {len(conclusions)} settings, {_list(told)}.{rest}"
+
+
+def is_above_zero(differences: Sequence[float]) -> bool:
+    """Whether the 95 % t-interval of the mean of paired differences lies above 0; never with fewer than two.
+
+    >>> is_above_zero([2.0, 2.1, 1.9]), is_above_zero([2.0, -1.0, 1.0]), is_above_zero([5.0])
+    (True, False, False)
+    """
+    n = len(differences)
+    return n > 1 and fmean(differences) > t_quantile(n - 1) * stdev(differences) / math.sqrt(n)
+
+
+def t_quantile(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's t: a table, then the normal quantile with Fisher's first corrections.
+
+    >>> t_quantile(2), round(t_quantile(60), 2)
+    (4.303, 2.0)
+    """
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def _behind(behind: Mapping[str, float], metric: MetricFacts) -> str:
+    """Who is behind and by how much; of many the nearest and the farthest."""
+    by_margin = sorted(behind.items(), key=lambda item: item[1])
+    if len(by_margin) <= _MOST_NAMES:
+        return _list([f"{name} by {_difference(metric, gap)}" for name, gap in by_margin])
+    (near, least), (far, most) = by_margin[0], by_margin[-1]
+    return (
+        f"{_number(len(by_margin))} methods, from {near} by {_difference(metric, least)} to {far} by "
+        f"{_difference(metric, most)}"
+    )
+
+
+def _level(names: Sequence[str]) -> str:
+    return _list(names) if len(names) <= _MOST_NAMES else f"{_number(len(names))} methods, among them {names[0]},"
+
+
+def _difference(metric: MetricFacts, value: float) -> str:
+    """A difference of two figures, with its unit."""
+    return f"{100 * value:.1f} points" if metric.percent else f"{value:.3g}"
+
+
+def _without(contenders: Sequence[Contender]) -> str:
+    """Those without a figure, by the reason."""
+    groups: dict[str, list[str]] = {}
+    for contender in contenders:
+        groups.setdefault(contender.missing or "unfinished", []).append(contender.name)
+    told = []
+    for reason, names in groups.items():
+        verb = reason if reason in ("diverged", "failed") else f"{'is' if len(names) == 1 else 'are'} {reason}"
+        told.append(f"{_list(names)} {verb}")
+    return "; ".join(told)
+
+
+def _number(count: int) -> str:
+    return _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+
+
+def _list(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
