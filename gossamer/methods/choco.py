@@ -7,16 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction
-from gossamer.methods.compressed import (
-    REBUILD,
-    check_gamma,
-    consensus_step,
-    difference,
-    pull_,
-    rebuild,
-    spec_of,
-    wide_zeros,
-)
+from gossamer.methods.compressed import REBUILD, check_gamma, consensus_step, difference, rebuild, spec_of
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_
 from gossamer.network.contract import Network
 from gossamer.topology import Needs
@@ -77,7 +68,7 @@ class ChocoSGDm(Method):
 
     def initial(self, x: Tensor, net: Network) -> ChocoState:
         """U = 0, and H = X on all nodes alike."""
-        return ChocoState(torch.zeros_like(x), x.clone(), wide_zeros(x), 0)
+        return ChocoState(torch.zeros_like(x), x.clone(), torch.zeros_like(x), 0)
 
     def step(self, state: ChocoState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """X <- X - eta U;  H <- H + C(X - H);  X <- X + gamma (W H - H)."""
@@ -85,10 +76,10 @@ class ChocoSGDm(Method):
         q = difference(x, state.h, state.gap, self.compressor, state.turn)
         state.turn += 1
         if state.turn % REBUILD:
-            state.gap.add_(*net.mix(q, round=round, out=(torch.empty_like(state.gap),)).wait())
+            state.gap.add_(*net.mix(q, round=round).wait())
         else:
             rebuild(net, round, (state.h, state.gap))
-        pull_(x, consensus_step(self, x.shape[-1]), state.gap)
+        add_scaled_(x, consensus_step(self, x.shape[-1]), state.gap)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,8 @@ neighbours' h is kept as a running sum as well:
 
     gap <- gap + W q - q                          (gap = W h - h)
 
-Its mean over the nodes must be zero: what is added to x or v in every round adds up, and no later round would take a
-rounding error back. So gaps and W q are float64, whatever x is; the bytes on the wire are the same. Rounding in h
-itself adds up as well, to 1e-5 of h after 50,000 rounds in float32; so h is mixed as it is every `REBUILD` steps.
+It is small where the nodes agree, so its rounding errors are small, and its mean over the nodes is zero. Rounding in h
+itself still adds up, to 1e-5 of h after 50,000 rounds in float32; so h is mixed as it is every `REBUILD` steps.
 """
 
 import torch
@@ -17,7 +16,7 @@ from gossamer import compression
 from gossamer._common.checks import check_positive
 from gossamer.compression import Compressed, Compressor
 from gossamer.errors import InputError
-from gossamer.methods.contract import Method, Scalar, add_scaled_
+from gossamer.methods.contract import Method, Scalar
 from gossamer.network.contract import Network
 
 REBUILD = 5000
@@ -53,16 +52,6 @@ def check_gamma(title: str, gamma: Scalar | None) -> None:
             f"{title} needs gamma of at most 1, but gamma is {gamma}: more would step over the neighbours' average; "
             f"leave it out for the usual value."
         )
-
-
-def wide_zeros(x: Tensor) -> Tensor:
-    """A gap, or room for W q: zeros like x in float64 (where the device has it)."""
-    return torch.zeros_like(x, dtype=x.dtype if x.device.type == "mps" else torch.float64)
-
-
-def pull_(x: Tensor, gamma: Scalar, gap: Tensor) -> Tensor:
-    """x <- x + gamma (W h - h)."""
-    return add_scaled_(x, gamma, gap.to(x.dtype))
 
 
 def difference(x: Tensor, h: Tensor, gap: Tensor, compressor: Compressor, turn: int) -> Compressed:

@@ -7,16 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_choice, check_fraction
-from gossamer.methods.compressed import (
-    REBUILD,
-    check_gamma,
-    consensus_step,
-    difference,
-    pull_,
-    rebuild,
-    spec_of,
-    wide_zeros,
-)
+from gossamer.methods.compressed import REBUILD, check_gamma, consensus_step, difference, rebuild, spec_of
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_
 from gossamer.methods.tracking import FirstMessage
 from gossamer.network.contract import Network, Pending, Ready
@@ -110,8 +101,7 @@ class MoTEF(Method):
 
     def initial(self, x: Tensor, net: Network) -> MoTEFState:
         """U = V = Y = 0, and H = X on all nodes alike."""
-        u, v, y = (torch.zeros_like(x) for _ in range(3))
-        gap_h, gap_y, wqx, wqy = (wide_zeros(x) for _ in range(4))
+        u, v, y, gap_h, gap_y, wqx, wqy = (torch.zeros_like(x) for _ in range(7))
         return MoTEFState(u, v, x.clone(), y, gap_h, gap_y, 0, FirstMessage(wqx, wqy))
 
     def step(self, state: MoTEFState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
@@ -122,9 +112,9 @@ class MoTEF(Method):
         if state.is_first_step and self.init == "theorem":
             u.copy_(grad).sub_(net.average(grad, round=round)).div_(1 - self.beta)
         gamma = consensus_step(self, x.shape[-1])
-        pull_(v, gamma, gap_y).sub_(u)  # V + gamma (W Y - Y) - U
+        add_scaled_(v, gamma, gap_y).sub_(u)  # V + gamma (W Y - Y) - U
         v.add_(decay_and_add_(u, self.beta, grad))  # ... + U'
-        add_scaled_(pull_(x, gamma, gap_h), -lr, v)  # X + gamma (W H - H) - eta V
+        add_scaled_(add_scaled_(x, gamma, gap_h), -lr, v)  # X + gamma (W H - H) - eta V
         qx = difference(x, h, gap_h, self.compressor, state.turn)
         qy = difference(v, y, gap_y, self.compressor, state.turn)
         state.turn += 1

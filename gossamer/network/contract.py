@@ -57,8 +57,7 @@ class Network(Protocol):
     def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Average each vector with the neighbours: node i receives sum_j W_ij v_j, with the weights W of `round`.
 
-        A compressed vector travels in its compressor's encoding, and v_j are the numbers that it decodes to; they are
-        summed in the type of `out`.
+        A compressed vector travels in its compressor's encoding, and v_j are the numbers that it decodes to.
         All vectors travel in one message per neighbour. They are read before the call returns, so the caller may
         overwrite them afterwards. The results are written into `out`, one tensor per vector, which must not overlap
         the vectors and must be left alone until `wait()`; without `out` new tensors are made.

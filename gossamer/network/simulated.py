@@ -55,8 +55,7 @@ class SimulatedNetwork:
         stacks = [v.values if isinstance(v, Compressed) else v for v in vectors]
         if out is None:
             out = tuple(torch.empty_like(v) for v in stacks)
-        for stack, result in zip(stacks, out, strict=True):
-            vector = stack.to(result.dtype)
+        for vector, result in zip(stacks, out, strict=True):
             product = self._products.get((index, vector.shape, vector.dtype)) or self._product_for(vector, index)
             product(vector, result)
         return Ready(*out)
