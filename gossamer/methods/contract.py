@@ -12,10 +12,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gossamer import compression
 from gossamer._common import specs
 from gossamer._common.formatting import html_table
-from gossamer.compression import Compressor
 from gossamer.errors import InputError, unknown
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.topology import Needs, Topology
@@ -33,15 +31,13 @@ def _fact(default: object, explanation: str, label: str = "") -> Any:
 class Facts:
     """What a method is, costs, needs and promises. Every promise is checked by `gossamer.testing.check_method`.
 
-    >>> Facts(title="DSGD", sends=1).cost, Facts(title="K-GT", sends=2, every=5).cost
-    ('1 vector', '2 vectors every 5 rounds')
+    >>> Facts(title="DSGD", sends=1).cost
+    '1 vector'
     """
 
     title: str = field(metadata={"explanation": "The name as papers write it.", "label": ""})
     citation: str = _fact("", "Where the method comes from.")
-    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in an exchange, or "all-reduce".')
-    every: int = _fact(1, "Rounds from one exchange to the next: in between, a node is silent.")
-    compresses: bool = _fact(False, "What is sent goes through the compressor that `compress` names.")
+    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in a round, or "all-reduce".')
     starts_with_all_reduce: bool = _fact(False, "The first step takes an additional all-reduce.")
     needs: Needs = field(default=Needs(), metadata={"explanation": "What it needs of the graph.", "label": ""})
     exact: bool = _fact(
@@ -74,9 +70,7 @@ class Facts:
         """What crosses an edge in one round, in words."""
         if self.sends == "all-reduce":
             return "one all-reduce"
-        kind = "compressed vector" if self.compresses else "vector"
-        often = f" every {self.every} rounds" if self.every > 1 else ""
-        return f"{self.sends} {kind}{'' if self.sends == 1 else 's'}{often}"
+        return f"{self.sends} vector{'' if self.sends == 1 else 's'}"
 
     def _repr_html_(self) -> str:
         promised = [(label, meaning) for name, (label, meaning) in self.promises().items() if getattr(self, name)]
@@ -109,9 +103,6 @@ class State:
     keeps: ClassVar[tuple[str, ...] | None] = None
     """The vectors that stay valid when nodes leave or join; None: unknown, and the method starts again."""
 
-    sends_x: ClassVar[bool] = True
-    """Whether messages that overlap hold x itself, so that a write to x between two steps comes too late for them."""
-
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
         """Go on among other nodes: what `keeps` names has been taken over, all else is as `initial` made it.
 
@@ -126,7 +117,7 @@ class State:
         x.mul_(factor)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, Pending) and self.sends_x:
+            if isinstance(value, Pending):
                 value.wait()[0].mul_(factor)
 
     def tracked(self) -> Tensor | None:
@@ -250,11 +241,6 @@ class Method(ABC):
         """The numbers the method was made with."""
         names = _field_names(type(self))
         return dict(vars(self)) if names is None else {name: getattr(self, name) for name in names}
-
-    @property
-    def compressor(self) -> Compressor:
-        """What vectors go through before they are sent: what the hyper-parameter `compress` names, else nothing."""
-        return compression.get(self.hyperparameters["compress"] if self.facts.compresses else "identity")
 
     @property
     def momentum(self) -> Scalar:

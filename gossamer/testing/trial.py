@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gossamer.compression import Compressed
 from gossamer.methods import Method, State
 from gossamer.network import Network, Pending, SimulatedNetwork
 from gossamer.topology import Topology
@@ -117,10 +116,9 @@ class Watched:
         self._net, self._log = net, log
         self.n = net.n
 
-    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Note and pass on."""
-        widths = tuple((v.values if isinstance(v, Compressed) else v).shape[-1] for v in vectors)
-        self._log.append(Event("mix", round, widths))
+        self._log.append(Event("mix", round, tuple(v.shape[-1] for v in vectors)))
         return _WatchedPending(self._net.mix(*vectors, round=round, out=out), round, self._log)
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:

@@ -28,7 +28,7 @@ from gossamer.errors import GossamerError
 from gossamer.network import DistributedNetwork, wire
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
 from gossamer.topology import Topology
-from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, compressed, flat, train, train_all
+from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, flat, train, train_all
 
 MLP = TASKS["mlp in float32"]
 RING = topology.ring(4)
@@ -37,16 +37,9 @@ PATIENCE = 20.0
 
 def trajectories(rank: int, n: int) -> dict[str, dict[str, Tensor]]:
     """All methods on all graphs, one after the other; the traces by name."""
-    return {f"{name} on {where}": _traces(rank, name, graph) for name, where, graph in combinations(n)}
-
-
-def _traces(rank: int, name: str, graph: Topology) -> dict[str, Tensor]:
-    make = getattr(optim, name.partition(" ")[0])
-    if not make.method.facts.compresses:
-        return train_all(make, graph, timeout=PATIENCE)
-    # A compressor looks at all parameters of an optimizer: each task needs one of its own.
     return {
-        kind: train(rank, task, make, graph, timeout=PATIENCE, **compressed(name))[0] for kind, task in TASKS.items()
+        f"{name} on {where}": train_all(getattr(optim, name), graph, timeout=PATIENCE)
+        for name, where, graph in combinations(n)
     }
 
 
@@ -101,7 +94,7 @@ def said(action: Callable[[], Any]) -> str:
 def overlap(rank: int) -> dict[str, list[Tensor]]:
     return {
         make.__name__: [train(rank, MLP, make, RING, rounds=10, overlap=flag)[0] for flag in (True, False)]
-        for make in (optim.MomentumTracking, optim.GradientTracking, optim.ABm, optim.GTAdam, optim.MoTEF)
+        for make in (optim.MomentumTracking, optim.GradientTracking, optim.ABm, optim.GTAdam)
     }
 
 

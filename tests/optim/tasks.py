@@ -101,21 +101,12 @@ GRAPHS = {
 
 def combinations(n: int) -> list[tuple[str, str, Topology]]:
     """Every (optimizer, name of the graph, graph) that fits."""
-    plain = [
+    return [
         (optimizer.__name__, name, fitting)
         for optimizer in optim.ALL
         for name in GRAPHS[n]
         if (fitting := graph(name, n, optimizer)) is not None
     ]
-    return plain + [(f"MoTEF with {spec}", "chain", graphs.chain(n)) for spec in COMPRESSORS]
-
-
-COMPRESSORS = ("quantize:bits=1", "quantize:bits=8", "top-k:share=0.3", "random-k:share=0.3")
-
-
-def compressed(name: str) -> dict[str, Any]:
-    """The options of an optimizer called "MoTEF with quantize:bits=4"; none for a name alone."""
-    return {"compress": name.partition(" with ")[2]} if " with " in name else {}
 
 
 def step_size(round: int) -> float:
