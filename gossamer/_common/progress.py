@@ -92,7 +92,7 @@ def _notebook_bar(title: str) -> Iterator[Advance]:
             "text/html": f"<div>{html.escape(printable(title))} {bar} {html.escape(told)}</div>",
         }
 
-    handle = display(content(), raw=True, display_id=True)
+    handle = display(content(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def advance(fraction: float, text: str = "") -> None:
         nonlocal shown, latest

@@ -108,8 +108,8 @@ def summarize(conclusions: Mapping[str, Conclusion]) -> str:
     open_ones = sum(not found.clear for found in conclusions.values())
     if not clear:
         best = Counter(found.best for found in conclusions.values() if found.best)
-        told = _list([f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]) if best else ""
-        rest = f" The best mean has {told}." if told else ""
+        leaders = _list([f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]) if best else ""
+        rest = f" The best mean has {leaders}." if leaders else ""
         return f"In none of {len(conclusions)} settings is a method ahead of every other one.{rest}"
     told = [
         f"{name} is ahead of every other method in {len(settings)}"
