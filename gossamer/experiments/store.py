@@ -288,8 +288,7 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    earlier = {"decoupled": False}  # what runs of before this field are, as their ids say
-    theirs = {**earlier, **run.about["experiment"], "model": run.experiment.model_name, "network": theirs_network}
+    theirs = {**run.experiment.settings, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(

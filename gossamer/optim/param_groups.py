@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -125,7 +126,7 @@ def refuse_foreign_groups(
 
 def _kind(value: object) -> type:
     """Its type; numbers are alike, in tensors too."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     return float if number or (isinstance(value, Tensor) and value.numel() == 1) else type(value)
 
 

@@ -52,6 +52,7 @@ class Inline:
     """Workers that run in this thread, because another one would not see the mode."""
 
     number = 1
+    interrupted = False
 
     def run(self, task: Callable[[int], None], tasks: int) -> None:
         for k in range(tasks):

@@ -275,7 +275,7 @@ class Two(nn.Linear):
         (lambda: nn.Linear(3, 2), {"callbacks": [1]}, r"^callbacks must be a list of functions"),
         (lambda: nn.Linear(3, 2), {"callbacks": iter([print])}, r"^callbacks must be a list of functions"),
         (lambda: nn.Linear(3, 2), {"checkpoint": 5}, r"^checkpoint must be the path of a directory, not 5\.$"),
-        (lambda: nn.Linear(3, 2), {"seed": 2**70}, r"^The seed must be below 2\^62"),
+        (lambda: nn.Linear(3, 2), {"seed": 2**70}, r"^The seed must be at most 2\^62"),
         (lambda: nn.Linear(3, 2), {"device": None}, r"^There is no device None"),
     ],
 )

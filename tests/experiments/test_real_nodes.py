@@ -154,7 +154,7 @@ def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkey
 def here(monkeypatch) -> real_nodes.NodeTraining:
     """A node without others, whose figures are all there are."""
     experiment = Experiment(nodes=1, partition="iid", topology="complete", rounds=2, batch_size=32)
-    monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine, async_op: rows[0].copy_(mine) and None)
+    monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine, async_op: [rows[0].copy_(mine)] and None)
     return real_nodes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
 
 
@@ -181,7 +181,8 @@ def test_a_loss_or_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here
         ):
             here.advance(1)
     here.optimizer.network.waiting.failure = None
-    monkeypatch.setattr(real_nodes.functional, "cross_entropy", lambda output, targets: output.sum() * math.inf)
+    infinite = dataclasses.replace(here.task.loss, function=lambda output, targets: output.sum() * math.inf)
+    monkeypatch.setattr(here, "task", dataclasses.replace(here.task, loss=infinite))
     with pytest.raises(DivergenceError, match=r"the loss of node 0 is (-inf|inf|nan) in round 1; try"):
         here.advance(1)
     assert all(torch.equal(a, b) for a, b in zip(before, here.model.parameters(), strict=True))
