@@ -23,8 +23,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## create .venv and install everything
 
-demo: $(STAMP) ## the main job on embedded data: six methods compared, a ranking and an HTML report in out/demo
-	$(BIN)/gossamer compare --partition k-class:k=2 --lr 0.05 --rounds 500 --batch-size 32 --evaluations 25 --out out/demo
+demo: $(STAMP) ## the main job on embedded data: six methods on equal and on different nodes, a table and a report in out/demo
+	$(BIN)/gossamer compare examples/demo.toml --out out/demo
 
 test: $(STAMP) ## all tests
 	$(PYTEST) -m "not slow" $(TESTFLAGS)

@@ -154,7 +154,11 @@ def test_a_node_that_goes_away_during_an_evaluation_is_told_in_a_sentence(monkey
 def here(monkeypatch) -> real_nodes.NodeTraining:
     """A node without others, whose figures are all there are."""
     experiment = Experiment(nodes=1, partition="iid", topology="complete", rounds=2, batch_size=32)
-    monkeypatch.setattr(real_nodes.dist, "all_gather", lambda rows, mine, async_op: [rows[0].copy_(mine)] and None)
+
+    def gathered(rows: list[torch.Tensor], mine: torch.Tensor, async_op: bool) -> None:
+        rows[0].copy_(mine)
+
+    monkeypatch.setattr(real_nodes.dist, "all_gather", gathered)
     return real_nodes.NodeTraining(experiment, *prepare(experiment), torch.device("cpu"))
 
 
