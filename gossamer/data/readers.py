@@ -140,7 +140,7 @@ def read_mat(data: bytes, where: str, most: int = 1 << 30) -> dict[str, Array]:
         if number == _MOST_VARIABLES:
             raise damaged(where, f"it has more than {_MOST_VARIABLES:,} variables")
         if kind == _MI_COMPRESSED:
-            unpacked = _unpacked(body, room, where)
+            unpacked = _unpacked(body, room, most, where)
             room -= len(unpacked)
             # A compressed element holds one variable.
             kind, body = next(_elements(unpacked, order, where), (0, unpacked))
@@ -149,14 +149,14 @@ def read_mat(data: bytes, where: str, most: int = 1 << 30) -> dict[str, Array]:
     return arrays
 
 
-def _unpacked(body: memoryview, most: int, where: str) -> memoryview:
-    """A compressed variable, as long as it has at most so many bytes."""
+def _unpacked(body: memoryview, room: int, most: int, where: str) -> memoryview:
+    """A compressed variable, as long as it fits into what is left, `room`, of the bytes of all, `most`."""
     unpacking = zlib.decompressobj()
     try:
-        found = unpacking.decompress(body, most + 1)
+        found = unpacking.decompress(body, room + 1)
     except zlib.error as error:
         raise damaged(where, f"a compressed variable does not unpack ({error})") from error
-    if len(found) > most:
+    if len(found) > room:
         raise damaged(where, f"its variables unpack to more than {most:,} bytes")
     if not unpacking.eof:
         raise damaged(where, "a compressed variable does not unpack (it ends too early)")

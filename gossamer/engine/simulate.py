@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,9 @@ def simulate(
         raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
     task, evaluate = task_of(loss, metric), data.evaluation(evaluate)
     lr = plain_step_size(lr)
-    with Workers(workers) as pool, progress_bar(method.facts.title, progress) as advance:
+    silent: Advance = lambda fraction, text="": None  # noqa: E731
+    bar = nullcontext(silent) if progress is False else progress_bar(method.facts.title, progress)
+    with Workers(workers) as pool, bar as advance:
         schedule = schedule_of(
             data,
             batch_size,

@@ -288,7 +288,9 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
     if (run.about["id"], theirs_network) == (experiment.id, network):
         return
     ours = {**experiment.settings, "network": network}
-    theirs = {**run.experiment.settings, "network": theirs_network}
+    # What older versions did not record was as it is by default.
+    known = {key: run.experiment.settings[key] for key in ("model", "loss", "metric", "evaluate", "decoupled")}
+    theirs = {**run.about["experiment"], **known, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:
         raise InputError(

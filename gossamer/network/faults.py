@@ -42,6 +42,7 @@ class Fault(NamedTuple):
     value: int = 0
     """Which of `VALUES` it is."""
     lr: float = 0.0
+    """The step size of a value that is not finite, or the seconds for which a peer was waited for."""
 
     def word(self) -> int:
         """All but the round and the step size in one number; never 0."""
@@ -61,7 +62,7 @@ class Fault(NamedTuple):
             group = self.other if self.kind == "gradient" else None
             number = VALUES[self.value]
             return DivergenceError(self.node, self.round, number, self.lr, self.kind, group=group, name=name(self.node))
-        who, other = name(self.node), name(self.other)
+        who, other, timeout = name(self.node), name(self.other), self.lr or timeout
         sentence = {
             "sent": f"{who} sent numbers that are not finite in round {self.round}; look at its log, and install the "
             f"same version of Gossamer everywhere.",

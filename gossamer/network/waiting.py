@@ -146,13 +146,15 @@ class Waiting:
         """The error for a peer that fell silent or went away: that of the node at the root of it."""
         log.debug("waiting for %s in round %d: %s", name(peer), round, error)
         timed_out = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-        mine, certain = Fault("silent" if timed_out else "closed", peer, round), not timed_out
+        seconds = self.timeout.total_seconds()
+        mine, certain = Fault("silent" if timed_out else "closed", peer, round, lr=seconds), not timed_out
         if self.board is None:
             return self.give_up(mine, name, certain)
         fault = self.board.first(0.0 if timed_out else _MOMENT)
         if fault is None:
             if timed_out:
-                mine, certain = self.board.root(peer, round)
+                root, certain = self.board.root(peer, round)
+                mine = root._replace(lr=seconds)
             fault = self.board.report(mine)
         return self.give_up(fault, name, certain or fault is not mine)
 
