@@ -36,7 +36,7 @@ def test_a_checkpoint_of_the_other_form_is_continued_but_not_to_the_same_bits(tm
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     resumed = run_digits(rounds=8, checkpoint=tmp_path)
     assert resumed.simulation.round == 8
-    assert "before round 5 were computed by compiled 1, 8 lanes, those from here on by autograd" in caplog.text
+    assert "before round 5 were computed by compiled 2, 8 lanes, those from here on by autograd" in caplog.text
     assert "not to the same bits" in caplog.text
 
 

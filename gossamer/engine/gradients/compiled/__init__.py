@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from gossamer.data import NodeData, Pipeline
 from gossamer.engine.gradients.compiled import machine
-from gossamer.engine.gradients.compiled.compilation import cache_directory
+from gossamer.engine.gradients.compiled.compilation import cache_directory, sources
 from gossamer.engine.gradients.compiled.program import Program, translate
 from gossamer.engine.gradients.compiled.vectors import LANES
 from gossamer.engine.gradients.recognition import ChainPlan, pair, parts
@@ -32,7 +32,7 @@ from gossamer.engine.hardware import Workers
 from gossamer.engine.history import Scores
 from gossamer.engine.node_models import Layout, NodeModels
 
-VERSION = 1
+VERSION = 2
 """Of what the kernels compute: it rises whenever results change by a bit."""
 
 # Measured on LeNet, VGG-11 and perceptrons: torch is faster with weights, or activations, that do not fit in the cache.
@@ -130,7 +130,7 @@ class Chain:
 
         if self.dtype not in _compiled:
             # The first call compiles: other processes wait for it and then take its kernels.
-            with FileLock(cache_directory() / "compiling.lock"):
+            with FileLock(cache_directory() / f"{sources()}.lock"):
                 one(0)
             _compiled.add(self.dtype)
         elif workers is None:

@@ -25,7 +25,7 @@ inlined = numba.njit(**_OPTIONS, inline="always")
 def entry(function: Callable[..., Any]) -> Any:
     """Compile a function that Python calls, with all that it calls, once for all processes."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_directory() / _sources())  # numba reads it in the next line
+    numba.config.CACHE_DIR = str(cache_directory() / sources())  # numba reads it in the next line
     try:
         return numba.njit(cache=True, **_OPTIONS)(function)
     finally:
@@ -60,7 +60,7 @@ def cache_directory() -> Path:
 
 
 @cache
-def _sources() -> str:
+def sources() -> str:
     """A digest of the kernels' sources: numba's cache notices a change of the entry's own file alone."""
     files = sorted(Path(__file__).parent.glob("[!_]*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -137,7 +137,7 @@ def pool_line(op: Any, ws: Any, rows: int, row: int, own: float, out: int, index
 
 
 @inner
-def pool_back(op: Any, ws: Any, index: int) -> None:
+def pool_back(op: Any, ws: Any, index: int, dz: int) -> None:
     """Write the gradients of the maxima to where they came from, in `dz`, and add them to the bias's sums."""
     lanes = width(ws)
     row, step, high, wide = op.dz_pitch * lanes, op.pool_stride_x * lanes, op.pool_y, op.pool_x
@@ -145,7 +145,7 @@ def pool_back(op: Any, ws: Any, index: int) -> None:
     for c in range(op.outs):
         acc = load(ws, op.bias_sums + c * lanes)
         for line in range(op.pool_rows):
-            to = op.dz + (c * op.out_rows + line * op.pool_stride_y) * row
+            to = dz + (c * op.out_rows + line * op.pool_stride_y) * row
             for _ in range(op.pool_columns):
                 chosen, own = load(ws, index + at), load(ws, op.dy + at)
                 acc = acc + gate(chosen + fill(ws, 0.5), own)
@@ -173,8 +173,11 @@ def copy_lines(ws: Any, at: int, pitch: int, to: int, to_pitch: int, lines: int,
 
 
 @inner
-def weight_gradient(op: Any, ws: Any, x: int) -> None:
-    """Add the products of inputs and gradients `dz` to sums, which are laid out as the weights are."""
+def weight_gradient(op: Any, ws: Any, x: int, dz: int, blocks: int, x_block: int, dz_block: int) -> None:
+    """Add the products of inputs and gradients `dz` to sums, which are laid out as the weights are.
+
+    The inputs of so many blocks are `x_block` apart, and their gradients `dz_block`.
+    """
     lanes = width(ws)
     area, row = op.rows * op.pitch * lanes, op.pitch * lanes
     dz_row = op.dz_pitch * lanes
@@ -203,13 +206,13 @@ def weight_gradient(op: Any, ws: Any, x: int) -> None:
                     if upper < lower:
                         source = x + i * area + (upper * op.stride_y - op.padding_y + k) * row + first * tap
                         loops = (
-                            (1, 0, 0),
+                            (blocks, dz_block, x_block),
                             (lower - upper, dz_row, op.stride_y * row),
                             (op.out_columns, lanes, op.stride_x * lanes),
                         )
                         weight = o * op.weight_out + i * op.weight_in + k * op.weight_y + first * weight_tap
                         outer(
-                            tall, wide, ws, op.dz + o * plane + upper * dz_row, plane, ws, source, tap, loops,
+                            tall, wide, ws, dz + o * plane + upper * dz_row, plane, ws, source, tap, loops,
                             ws, op.sums + weight * lanes, op.weight_out * lanes, weight_tap * lanes, int64(1),
                         )  # fmt: skip
             o += tall
@@ -217,7 +220,7 @@ def weight_gradient(op: Any, ws: Any, x: int) -> None:
 
 
 @inner
-def input_gradient(op: Any, par: Any, ws: Any, dx: int) -> None:
+def input_gradient(op: Any, par: Any, ws: Any, dz: int, dx: int) -> None:
     """The gradient of a convolution's input [channels, rows, columns]."""
     lanes = width(ws)
     plane = op.rows * op.columns * lanes
@@ -245,7 +248,7 @@ def input_gradient(op: Any, par: Any, ws: Any, dx: int) -> None:
                 across = (used, op.stride_x * op.weight_x, -lanes)
                 loops = (lines, across, filters) if op.outs > used else (filters, lines, across)
                 weight = op.weight + low * op.weight_y + (phase + least * op.stride_x) * op.weight_x
-                at = op.dz + top * dz_row + (c + start - least) * lanes
+                at = dz + top * dz_row + (c + start - least) * lanes
                 to = dx + (line * op.columns + first + c * op.stride_x) * lanes
                 products(
                     op.channels, wide, par, weight, op.weight_in, ws, at, lanes, loops,

@@ -86,6 +86,14 @@ def lanes_sum(ws: Any, sums: int, count: int, gradient: Any, start: int) -> None
 
 
 @inner
+def source(op: Any, c: int, y: int, z: int, a: int, b: int) -> int:
+    """Which number of the input stands at place (a, b) of the window (y, z) of channel c; -1 for padding."""
+    i = y * op.stride_y - op.padding_y + a * op.dilation_y
+    j = z * op.stride_x - op.padding_x + b * op.dilation_x
+    return (c * op.rows + i) * op.columns + j if 0 <= i < op.rows and 0 <= j < op.columns else -1
+
+
+@inner
 def max_pool(op: Any, ws: Any, x: int, out: int, index: int) -> None:
     """Maxima of any windows."""
     lanes = width(ws)
@@ -95,12 +103,9 @@ def max_pool(op: Any, ws: Any, x: int, out: int, index: int) -> None:
                 best, chosen = fill(ws, -math.inf), fill(ws, -1.0)
                 for a in range(op.kernel_y):
                     for b in range(op.kernel_x):
-                        i, j = (
-                            y * op.stride_y - op.padding_y + a * op.dilation_y,
-                            z * op.stride_x - op.padding_x + b * op.dilation_x,
-                        )
-                        if 0 <= i < op.rows and 0 <= j < op.columns:
-                            value = load(ws, x + ((c * op.rows + i) * op.columns + j) * lanes)
+                        at = source(op, c, y, z, a, b)
+                        if at >= 0:
+                            value = load(ws, x + at * lanes)
                             number = fill(ws, a * op.kernel_x + b)
                             chosen = closed(chosen + fill(ws, 1.0), chosen, number)  # the first one that is there
                             chosen = place(best, value, chosen, number)
@@ -122,12 +127,9 @@ def max_pool_back(op: Any, ws: Any, dx: int, dy: int, index: int) -> None:
                 own, chosen = load(ws, dy + at), load(ws, index + at)
                 for a in range(op.kernel_y):
                     for b in range(op.kernel_x):
-                        i, j = (
-                            y * op.stride_y - op.padding_y + a * op.dilation_y,
-                            z * op.stride_x - op.padding_x + b * op.dilation_x,
-                        )
-                        if 0 <= i < op.rows and 0 <= j < op.columns:
-                            to = dx + ((c * op.rows + i) * op.columns + j) * lanes
+                        to = source(op, c, y, z, a, b) * lanes
+                        if to >= 0:
+                            to += dx
                             store(ws, to, load(ws, to) + only(chosen, fill(ws, a * op.kernel_x + b), own))
 
 

@@ -149,15 +149,19 @@ def image_backward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
     lanes = width(ws)
     area = op.rows * op.columns
     if op.kind == CONVOLUTION:
+        dz = z + op.dz if op.gathered else op.dz
         if op.pool_rows:
             if op.scattered:
-                layers.clear(ws, op.dz, (op.outs * op.out_rows * op.dz_pitch) * lanes)
-            convolution.pool_back(op, ws, z + op.kept)
-        elif op.dz != op.dy:
-            convolution.copy_lines(ws, op.dy, op.out_columns, op.dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns)
-        convolution.weight_gradient(op, ws, z + op.padded if op.padded >= 0 else x)
+                layers.clear(ws, dz, (op.outs * op.out_rows * op.dz_pitch) * lanes)
+            convolution.pool_back(op, ws, z + op.kept, dz)
+        elif dz != op.dy:
+            convolution.copy_lines(ws, op.dy, op.out_columns, dz, op.dz_pitch, op.outs * op.out_rows, op.out_columns)
+        if not op.gathered:
+            convolution.weight_gradient(
+                op, ws, z + op.padded if op.padded >= 0 else x, dz, int64(1), int64(0), int64(0)
+            )
         if op.dx >= 0:
-            convolution.input_gradient(op, par, ws, op.dx)
+            convolution.input_gradient(op, par, ws, dz, op.dx)
     elif op.kind == BIAS:
         layers.bias_back(ws, op.dy, area * lanes, op.channels, area, op.sums)
     elif op.kind == RELU:
@@ -168,6 +172,15 @@ def image_backward(op: Any, par: Any, ws: Any, x: int, z: int) -> None:
         layers.mean_pool_back(op, ws, op.dx, op.dy)
     elif op.kind == GROUP_NORM:
         layers.group_norm_back(op, par, ws, x, area * lanes, area, op.dy, op.dx, z + op.kept, lanes)
+
+
+@inlined
+def gathered_gradient(op: Any, ws: Any, inputs: int, input_block: int, z: int, block: int, blocks: int) -> None:
+    """The gradient of a convolution's weights over several blocks: the sums stay in registers from one to the next."""
+    at, far = (inputs, input_block) if op.x < 0 else (z + op.x, block)
+    if op.padded >= 0:
+        at, far = z + op.padded, block
+    convolution.weight_gradient(op, ws, at, z + op.dz, blocks, far, block)
 
 
 @inner
@@ -337,6 +350,11 @@ def run(
                     for k in range(len(images) - 1, -1, -1):
                         if images[k].back:
                             image_backward(images[k], par, ws, own if images[k].x < 0 else z + images[k].x, z)
+                for k in range(len(images)):
+                    if images[k].gathered:
+                        gathered_gradient(
+                            images[k], ws, pixels + low * input_block, input_block, first_block, block, wide
+                        )
     if train:
         for k in range(len(images)):
             finish(images[k], grad, ws)

@@ -19,6 +19,9 @@ Shapes = dict[int, tuple[int, ...]]
 
 TOGETHER = 4
 """Blocks that go through the layers behind the flatten at once."""
+GATHERED = 1500
+"""The gradient of a convolution's weights is summed over all of these blocks at once if a sample's input and output
+have at most so many numbers: then the blocks fit into the cache."""
 PANEL = 4
 """Vectors of inputs for which the gradients of a linear layer's weights are computed at once."""
 CORRELATIONS: Shapes = {4: (3, 2, 1), 3: (4, 2, 1), 2: (6, 3, 1), 1: (8, 4, 1)}
@@ -31,10 +34,10 @@ PLACES = ("x", "y", "kept", "padded", "dy", "dx", "dz", "turned", "scratch", "su
 PARAMETERS = ("weight", "weight_out", "weight_in", "weight_y", "weight_x", "bias", "gamma", "beta")
 """Where parameters begin (-1: none), and the strides of a convolution's weights."""
 SIZES = (
-    "kind", "back", "channels", "rows", "columns", "pitch", "outs", "out_rows", "out_columns", "kernel_y", "kernel_x",
-    "stride_y", "stride_x", "padding_y", "padding_x", "dilation_y", "dilation_x", "tile", "back_tile", "taps",
-    "dz_pitch", "pool_rows", "pool_columns", "pool_y", "pool_x", "pool_stride_y", "pool_stride_x", "rectified",
-    "scattered", "groups",
+    "kind", "back", "gathered", "channels", "rows", "columns", "pitch", "outs", "out_rows", "out_columns", "kernel_y",
+    "kernel_x", "stride_y", "stride_x", "padding_y", "padding_x", "dilation_y", "dilation_x", "tile", "back_tile",
+    "taps", "dz_pitch", "pool_rows", "pool_columns", "pool_y", "pool_x", "pool_stride_y", "pool_stride_x",
+    "rectified", "scattered", "groups",
 )  # fmt: skip
 OPERATION = np.dtype([(name, np.int64) for name in PLACES + PARAMETERS + SIZES] + [("eps", np.float64)])
 
@@ -323,11 +326,17 @@ class _Builder:
         """Room for the gradient of a convolution's output, with zeros beside the lines if the input's is wanted."""
         zeros = int(operation["back_tile"]) - 1 if needs_dx else 0
         operation["dz_pitch"] = operation["out_columns"] + zeros
+        lines = int(operation["outs"] * operation["out_rows"])
+        numbers = zeros + lines * int(operation["dz_pitch"]) + zeros
+        inputs = int(operation["channels"] * operation["rows"] * operation["pitch"])
+        if numbers + inputs <= GATHERED:
+            operation["gathered"] = 1
+            operation["dz"] = self.of_a_block(numbers) + zeros * self.lanes
+            return
         if zeros == 0 and not operation["pool_rows"]:
             operation["dz"] = operation["dy"]
             return
-        lines = int(operation["outs"] * operation["out_rows"])
-        operation["dz"] = self.of_all(zeros + lines * int(operation["dz_pitch"]) + zeros) + zeros * self.lanes
+        operation["dz"] = self.of_all(numbers) + zeros * self.lanes
 
 
 def _trains(operation: Any) -> bool:
