@@ -210,7 +210,7 @@ def _changes(changes: Sequence[_Change], metric: MetricFacts) -> str:
     told = f"{subject}, that of {least.name} {_again(most, least)}{least.values(metric)}"
     if not is_above_zero(apart):
         return f"{told}, and which of the two depends more on it cannot be told"
-    return f"{told} (by {least.by(metric)})" if least in supported else f"{told}, which may be no change at all"
+    return f"{told} (by {least.by(metric)})" if least in supported else f"{told}, which may be chance"
 
 
 def _again(first: _Change, second: _Change) -> str:
