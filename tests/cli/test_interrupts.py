@@ -13,8 +13,6 @@ from gossamer._common import checkpoint_file
 from gossamer.experiments.store import StoredRun
 
 PROMISE = 2.0
-BUSY = 2.0
-"""Seconds more where other work keeps the cores busy: the system needs a while to free the memory of eight models."""
 # A round takes many seconds, and so does an evaluation with many test samples.
 NOISE = """
 import torch
@@ -73,7 +71,8 @@ def test_eight_nodes_with_vgg_11(tmp_path: Path, program: str, moment: str, numb
         finally:
             running.kill()
     print(f"interrupts | {program} | {moment} | {number.name} | {seconds:.1f} s | {running.returncode}")
-    assert seconds < PROMISE + (BUSY if os.getloadavg()[0] > 2 * (os.cpu_count() or 1) else 0)
+    # Where other work keeps the cores busy, the system needs a while to free the memory of eight models.
+    assert seconds < PROMISE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert running.returncode in (128 + number, -number)
     if program == "gossamer run":
         assert StoredRun(tmp_path / "run").status == "unfinished"

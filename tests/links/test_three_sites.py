@@ -73,7 +73,9 @@ dist.init_process_group("gloo")
 graph = gs.topology.from_file(GRAPH) if GRAPH else gs.topology.get("one-peer-exponential", 3)
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
-optimizer = gs.optim.MomentumTracking(model.parameters(), lr=0.05, momentum=0.9, topology=graph, timeout=60)
+optimizer = gs.optim.MomentumTracking(
+    model.parameters(), lr=0.05, momentum=0.9, topology=graph, timeout=60, init="zero"  # else the first step needs all
+)
 inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(optimizer.node)) + optimizer.node
 for _ in range(12):
     optimizer.zero_grad()
