@@ -46,24 +46,36 @@ def rounds_in(directory: Path) -> list[int]:
     return sorted(int(m[1]) for name in _names_in(directory) if (m := _NAME.fullmatch(name)))
 
 
-def is_finite(value: Any) -> bool:
-    """Whether all numbers in tensors are, in dicts, lists and tuples of them.
+def first_not_finite(value: Any, infinity: bool = False) -> float | None:
+    """The first number that is not finite in tensors, in dicts, lists and tuples of them; None if all are.
 
-    >>> is_finite({"x": [torch.ones(2), torch.tensor([1, 2])]}), is_finite((torch.tensor(float("nan")),))
-    (True, False)
+    With `infinity` only NaN counts: buffers may hold infinite numbers on purpose, as masks of attention do.
+
+    >>> first_not_finite({"x": [torch.ones(2), torch.tensor([1, 2])]}), first_not_finite((torch.tensor(torch.nan),))
+    (None, nan)
+    >>> mask = torch.tensor([0.0, -torch.inf])
+    >>> first_not_finite(mask), first_not_finite(mask, infinity=True)
+    (-inf, None)
     """
     if isinstance(value, Tensor):
-        return not value.is_floating_point() or bool(value.isfinite().all())
-    if isinstance(value, dict):
-        return all(is_finite(v) for v in value.values())
-    return not isinstance(value, list | tuple) or all(is_finite(v) for v in value)
+        if not value.is_floating_point():
+            return None
+        bad = value.isnan() if infinity else ~value.isfinite()
+        return float(value[bad].flatten()[0]) if bad.any() else None
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return next((found for part in parts if (found := first_not_finite(part, infinity)) is not None), None)
 
 
-def write(directory: Path, round: int, settings: dict[str, Any], content: dict[str, Any]) -> Path:
-    """Write the checkpoint of `round`. NumPy's numbers become Python's; what `read` refuses is refused here."""
+def write(
+    directory: Path, round: int, settings: dict[str, Any], content: dict[str, Any], make_directory: bool = True
+) -> Path:
+    """Write the checkpoint of `round`. NumPy's numbers become Python's; what `read` refuses is refused here.
+
+    Without `make_directory` the directory must be there.
+    """
     path = path_of(directory, round)
     saved = {"round": round, "settings": plain(settings, "settings"), "content": plain(content)}
-    with replacing(path) as temporary:
+    with replacing(path, make_directory) as temporary:
         try:
             with temporary.open("wb") as file:
                 torch.save(saved, file)

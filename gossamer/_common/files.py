@@ -18,16 +18,24 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; what is written there replaces `path` when the block ends without an error."""
+def replacing(path: Path, make_directory: bool = True) -> Iterator[Path]:
+    """A temporary path beside `path`; what is written there replaces `path` when the block ends without an error.
+
+    Without `make_directory` the directory must be there: one that a run uses is not made again if it was removed.
+    """
     temporary = path.parent / f".{path.name}.{token_hex(8)}.tmp"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if make_directory:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.parent.exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
+        if not make_directory and not path.parent.exists():
+            raise _removed(path.parent, error) from error
         raise cannot_write(path, error) from error
     finally:
         if temporary.exists():
@@ -65,9 +73,9 @@ def read_text(path: Path | str) -> str:
         raise InputError(f"{path} is not a text file in UTF-8; save it as such.") from None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file in one piece."""
-    with replacing(path) as temporary:
+def write_text(path: Path, text: str, make_directory: bool = True) -> None:
+    """Write a text file in one piece; see `replacing`."""
+    with replacing(path, make_directory) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -77,6 +85,16 @@ def cannot_write(path: Path, error: OSError) -> DiskError:
     if path.parent.is_file():
         reason = f"{path.parent} is a file, not a directory"
     made = DiskError(f"Cannot write {path}: {reason}; choose another place or make room there.")
+    made.errno = error.errno
+    return made
+
+
+def _removed(directory: Path, error: OSError) -> DiskError:
+    """The error for a directory that was there before."""
+    made = DiskError(
+        f"The directory {directory} has been removed while the run was using it; put it back if you can, and start "
+        f"again: a new one would hold only a part of the run."
+    )
     made.errno = error.errno
     return made
 

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_GRACE = 1.0
+_GRACE = 0.7
 """Grace period in seconds: a main thread that runs has seen a second signal by then and ends as usual."""
-PATIENCE = 0.8
-"""Seconds in which a round that is under way may end. With the grace period it makes less than two."""
+PATIENCE = 0.6
+"""Seconds in which a round that is under way may end. With the grace period, and the time in which the system frees the
+memory of a large model, it makes less than two."""
 _MOMENT = 0.05
 """Seconds in which a generator that is being closed has ended."""
 

@@ -34,6 +34,8 @@ class CheckpointDirectory:
     def __init__(self, directory: Path, interval: int | None, identity: dict[str, Any]) -> None:
         self.directory, self.interval, self.identity = directory, interval, identity
         self._saved_at = time.monotonic()
+        self._begun = False
+        """Whether the directory is in use, so that it is missed if it is removed."""
 
     def is_due(self, round: int) -> bool:
         """Whether to save after `round` rounds."""
@@ -42,11 +44,17 @@ class CheckpointDirectory:
         return round % self.interval == 0
 
     def save(self, simulation: Simulation, history: History) -> None:
-        """Write a checkpoint and delete all but the newest two. Models that are not finite are not saved."""
-        if not files.is_finite(simulation.models.x):
+        """Write a checkpoint and delete all but the newest two. A state that is not finite is not saved."""
+        state = simulation.state_dict()
+        if not _is_finite(state):
+            log.warning(
+                "The state after %d rounds holds numbers that are not finite, so no checkpoint of it is written.",
+                simulation.round,
+            )
             return
-        content = {"simulation": simulation.state_dict(), "history": json.dumps(history.rows)}
-        files.write(self.directory, simulation.round, self.identity, content)
+        content = {"simulation": state, "history": json.dumps(history.rows)}
+        files.write(self.directory, simulation.round, self.identity, content, make_directory=not self._begun)
+        self._begun = True
         for round in files.rounds_in(self.directory)[:-KEPT]:
             files.path_of(self.directory, round).unlink(missing_ok=True)
         self._saved_at = time.monotonic()
@@ -56,6 +64,7 @@ class CheckpointDirectory:
 
         A checkpoint of another run, or of more than `rounds` rounds, is refused, and nothing is changed.
         """
+        self._begun = self.directory.is_dir()
         saved = self._newest()
         if saved is None:
             return History()
@@ -103,6 +112,12 @@ class CheckpointDirectory:
         # Older versions recorded fewer settings: only those that both know are compared.
         known = {key: value for key, value in self.identity.items() if key in theirs and key != "form"}
         files.refuse_foreign(path, theirs, known)
+
+
+def _is_finite(state: dict[str, Any]) -> bool:
+    """Whether a run could go on from what `Simulation.state_dict` gave."""
+    numbers = files.first_not_finite([state["x"], state["method"]])
+    return numbers is None and files.first_not_finite(state["buffers"], infinity=True) is None
 
 
 def identity_of(simulation: Simulation, lr: Lr, schedule: Schedule) -> dict[str, Any]:

@@ -131,13 +131,15 @@ class Workers:
 
         others = [self._pool.submit(work) for _ in range(min(self.number, tasks) - 1)]
         try:
-            work()
+            try:
+                work()
+            except Exception:
+                wait(others)
+                raise
+            wait(others)
         except KeyboardInterrupt:
             self.interrupted = True
             raise
-        finally:
-            if not self.interrupted:
-                wait(others)
         for done in others:
             done.result()
 

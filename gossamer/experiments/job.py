@@ -134,7 +134,7 @@ def _make(plan: WorkPlan, experiment: Experiment, on_row: OnRow, progress: bool 
             )
             train(experiment, directory, execution)
     except Exception as error:
-        if isinstance(error, DiskError) and error.errno in NO_STORAGE:
+        if isinstance(error, DiskError) and (error.errno in NO_STORAGE or not plan.directory.is_dir()):
             raise
         if not is_settled(directory):
             sentence = str(error) if isinstance(error, GossamerError) else describe(error)

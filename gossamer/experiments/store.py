@@ -310,19 +310,19 @@ def clear(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
     (directory / "metrics.jsonl").unlink(missing_ok=True)
     (directory / "run.json").unlink(missing_ok=True)
-    if not any(directory.iterdir()):
+    if directory.is_dir() and not any(directory.iterdir()):
         directory.rmdir()
 
 
 def add_row(directory: Path, row: Row) -> None:
     """Add a row to metrics.jsonl; it replaces rows that a crashed attempt left for the same round or later ones."""
     rows = [r for r in StoredRun(directory).rows if r["round"] < row["round"]]
-    write_text(directory / "metrics.jsonl", "".join(to_json(r) + "\n" for r in [*rows, row]))
+    write_text(directory / "metrics.jsonl", "".join(to_json(r) + "\n" for r in [*rows, row]), make_directory=False)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON in one piece."""
-    write_text(path, to_json(value, indent=1) + "\n")
+def write_json(path: Path, value: Any, make_directory: bool = True) -> None:
+    """Write JSON in one piece. Without `make_directory` the directory must be there."""
+    write_text(path, to_json(value, indent=1) + "\n", make_directory)
 
 
 def read_json(path: Path, kind: Any) -> dict[str, Any]:

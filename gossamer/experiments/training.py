@@ -112,7 +112,7 @@ def finish(directory: Path, outcome: dict[str, Any]) -> None:
     """Mark a run as finished, with the seconds of all attempts, and remove its checkpoints."""
     mark = directory / "checkpoints" / ATTEMPT
     before = read_json(mark, AttemptFile)["seconds_before"] if mark.exists() else 0.0
-    write_json(directory / "done.json", {**outcome, "seconds": before + outcome["seconds"]})
+    write_json(directory / "done.json", {**outcome, "seconds": before + outcome["seconds"]}, make_directory=False)
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer import topology
+from gossamer._common.files import read_text
 from gossamer.errors import InputError, unknown
 
 WIREGUARD_PORT = 51820
@@ -67,8 +68,9 @@ class Plan:
 
 def read_plan(path: Path | str, mesh: bool = False) -> Plan:
     """The plan that a TOML file describes: one tunnel per edge and to the first site, or with `mesh` one per pair."""
+    text = read_text(path)
     try:
-        return plan_of(_read(Path(path)), mesh)
+        return plan_of(_values(text), mesh)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -104,15 +106,9 @@ def plan_of(values: dict[str, Any], mesh: bool = False) -> Plan:
     return Plan(sites, subnet, edges, tuple(sorted(pairs)))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _values(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise InputError("There is no such file; give a TOML file with a table [[site]] for each site.") from None
-    except OSError as error:
-        raise InputError(f"Cannot read it: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError("It is not a text file in UTF-8; save it as such.") from None
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise InputError(f"It is not TOML: {error}; write key = value, with words in quotes.") from None
 

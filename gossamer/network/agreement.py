@@ -84,7 +84,21 @@ def tell_all(
                 board = _board(group)
                 board.set(keys[group.rank()], json.dumps(facts))
         _boards[name] = board
-        return [json.loads(text) for text in board.multi_get(keys)]
+        return [_facts(text, rank, waiting) for rank, text in enumerate(board.multi_get(keys))]
+
+
+def _facts(text: bytes, rank: int, waiting: Waiting) -> dict[str, Any]:
+    """What a rank says; an error if it is not what a rank would say."""
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise waiting.refuse(
+            f"What rank {rank} said to the others cannot be read; install the same version of Gossamer everywhere, and "
+            f"let no others reach the port of the store (docs/multi_host.md)."
+        )
+    return facts
 
 
 def meeting_board(group: dist.ProcessGroup) -> Store:

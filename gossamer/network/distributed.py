@@ -211,6 +211,11 @@ class DistributedNetwork:
             for _ in range(self.topology.diameter):
                 self._headers(self.messenger.round, self.messenger.room, self._neighbours, END)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a peer has failed, so that nothing can be sent or received any more."""
+        return self.waiting.failure is not None
+
     def part(self) -> None:
         """After a fault that all nodes know of: wait until all have come here, on the board. All must call it."""
         if self.group is not None:

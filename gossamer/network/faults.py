@@ -28,6 +28,8 @@ _STALE = 6 * BEAT
 """Seconds after which a wait that is not renewed belongs to a process that has stopped."""
 _ANSWER = 1.0
 """Seconds within which the store answers, unless it is gone."""
+_NONSENSE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What reading text raises that is not what the board holds."""
 _Answer = TypeVar("_Answer")
 
 
@@ -91,6 +93,8 @@ class Board:
         self._beat = 0
         self._seen: dict[int, tuple[bytes, float]] = {}
         self._posted = False
+        self._asking: float | None = None
+        """Since when a question has been waiting for the store: the others are answered after it."""
         self._store.set(self._keys[node], "")
 
     # Whoever waits says so; called by the thread that watches ---------------------------------------------------------
@@ -99,8 +103,10 @@ class Board:
         """Say for whom this node waits, and see for whom the others do."""
         self._beat += 1
         self._posted = True
+        self._asking = time.monotonic()
         self._store.set(self._keys[self._node], json.dumps([peer, round, self._beat]))
         self._look()
+        self._asking = None
 
     def retract(self) -> None:
         """Say that this node waits no more."""
@@ -120,27 +126,27 @@ class Board:
 
     def report(self, fault: Fault) -> Fault:
         """Tell all nodes, unless one was quicker: the first fault is the cause of all others. Returns that one."""
-        said = _soon(lambda: self._store.compare_set("fault", "", json.dumps(fault)))
-        return _read(said) or fault
+        said = self._soon(lambda: self._store.compare_set("fault", "", json.dumps(fault)))
+        return self._read(said) or fault
 
     def first(self, patience: float = 0.0) -> Fault | None:
         """The fault that was told first, within some seconds; None if there is none or the board is gone."""
         deadline = time.monotonic() + patience
         while True:
-            said = _soon(lambda: self._store.get("fault") if self._store.check(["fault"]) else b"")
-            if said is None or (found := _read(said)) or time.monotonic() >= deadline:
+            said = self._soon(lambda: self._store.get("fault") if self._store.check(["fault"]) else b"")
+            if said is None or (found := self._read(said)) or time.monotonic() >= deadline:
                 return found if said else None
             time.sleep(0.05)
 
     def root(self, peer: int, round: int) -> tuple[Fault, bool]:
         """Who is at fault if `peer` did not answer in `round`, and whether that is certain."""
-        certain = bool(_soon(self._look))
+        certain = bool(self._soon(self._look))
         now = time.monotonic()
         path, here = [self._node], peer
         while here not in path:
             path.append(here)
             told, since = self._seen.get(here, (b"", 0.0))
-            wait = _wait(told) if now - since < _STALE else None
+            wait = self._wait(told) if now - since < _STALE else None
             if wait is None:
                 return Fault("silent", here, round), certain
             here, round = wait
@@ -158,42 +164,49 @@ class Board:
                 return Fault("lost", node, round)
         return Fault("link", self._node, round, (self._node + 1) % len(self._keys))
 
+    def _soon(self, ask: Callable[[], _Answer]) -> _Answer | None:
+        """The store's answer; None if it has not come in time. A store whose process is gone may never answer."""
+        if self._asking is not None and time.monotonic() - self._asking > _ANSWER:
+            return None
+        answer: list[Any] = []
+
+        def work() -> None:
+            try:
+                answer.append(ask())
+            except (RuntimeError, ValueError):
+                answer.append(None)
+            self._asking = None
+
+        thread = threading.Thread(target=work, name="gossamer-board", daemon=True)
+        asked = time.monotonic()
+        thread.start()
+        thread.join(_ANSWER)
+        if not answer:
+            self._asking = asked
+        return answer[0] if answer else None
+
+    # What stands there may be anything --------------------------------------------------------------------------------
+
+    def _wait(self, told: bytes) -> tuple[int, int] | None:
+        """Whom a node says it waits for, and in which round; None if it does not, or says what makes no sense."""
+        try:
+            peer, round, _ = json.loads(told)
+            peer, round = int(peer), int(round)
+        except _NONSENSE:
+            return None
+        return (peer, round) if EVERYONE <= peer < len(self._keys) else None
+
+    def _read(self, told: bytes | None) -> Fault | None:
+        """The fault that stands on the board; None if none does, or what makes no sense."""
+        try:
+            kind, node, round, other, value, lr = json.loads(told or b"")
+            found = Fault(str(kind), int(node), int(round), int(other), int(value), float(lr))
+            whole = Fault.from_word(found.word(), found.round, found.lr) == found
+        except _NONSENSE:
+            return None
+        return found if whole and found.node < len(self._keys) else None
+
 
 def value_of(number: float) -> int:
     """Which of `VALUES` a number is that is not finite."""
     return 0 if math.isnan(number) else VALUES.index(number)
-
-
-def _wait(told: bytes) -> tuple[int, int] | None:
-    """Whom a node says it waits for, and in which round; None if it does not, or says what makes no sense."""
-    try:
-        peer, round, _ = json.loads(told)
-        return int(peer), int(round)
-    except (ValueError, TypeError):
-        return None
-
-
-def _read(told: bytes | None) -> Fault | None:
-    """The fault that stands on the board; None if none does, or what makes no sense."""
-    try:
-        kind, node, round, other, value, lr = json.loads(told or b"")
-        found = Fault(str(kind), int(node), int(round), int(other), int(value), float(lr))
-        return found if Fault.from_word(found.word(), found.round, found.lr) else None
-    except (ValueError, TypeError):
-        return None
-
-
-def _soon(ask: Callable[[], _Answer]) -> _Answer | None:
-    """The store's answer; None if it has not come in time. A store whose process is gone may never answer."""
-    answer: list[Any] = []
-
-    def work() -> None:
-        try:
-            answer.append(ask())
-        except (RuntimeError, ValueError):
-            answer.append(None)
-
-    thread = threading.Thread(target=work, name="gossamer-board", daemon=True)
-    thread.start()
-    thread.join(_ANSWER)
-    return answer[0] if answer else None

@@ -78,8 +78,9 @@ class Messenger:
 
     def name(self, node: int) -> str:
         """A node as messages to the user call it: its number, its label and, once known, its rank."""
-        label = f" ({self._labels[node]})" if self._labels else ""
-        rank = f" [rank {self.ranks[node]}]" if self.ranks and self.ranks[node] != node else ""
+        label = f" ({self._labels[node]})" if self._labels and node < len(self._labels) else ""
+        known = node < len(self.ranks)  # a message that was not written by a node may speak of any
+        rank = f" [rank {self.ranks[node]}]" if known and self.ranks[node] != node else ""
         return f"node {node}{label}{rank}"
 
     def envelope(self, vectors: Sequence[Tensor], outgoing: int, wire: torch.dtype | None = None) -> Envelope:

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
-from gossamer.errors import DiskError, InputError
+from gossamer.errors import InputError
 from gossamer.network.agreement import meeting_board
 from gossamer.optim.bucket import mean_over
 from gossamer.optim.decentralized import DecentralizedOptimizer
@@ -290,23 +290,29 @@ class Checkpoints:
             "graph": self.optimizer.network.topology.fingerprint,
         }
         round = self.optimizer.round
-        if not files.is_finite([content["model"], content["optimizer"]["state"]]):
-            raise InputError(
-                f"The model or the optimizer of node {self.name} holds numbers that are not finite in round {round}, "
-                f"so no checkpoint is written: the last one is the one to go on from, with a smaller step size."
-            )
-        if self._begun and not self.directory.is_dir():
-            raise DiskError(
-                f"The directory {self.directory} has been removed while the run was using it; stop, put it back if you "
-                f"can, and start again: a new one would hold only a part of the checkpoints."
-            )
-        path = files.write(self.directory, round, settings, content)
+        self._refuse_what_is_not_finite(content)
+        path = files.write(self.directory, round, settings, content, make_directory=not self._begun)
         self._begun = True
         confirmed = self._confirm(round)
         for old in files.rounds_in(self.directory)[: -self.kept]:
             if old < confirmed:
                 files.path_of(self.directory, old).unlink(missing_ok=True)
         return path
+
+    def _refuse_what_is_not_finite(self, content: dict[str, Any]) -> None:
+        """Stop all nodes instead of writing a checkpoint from which nobody could go on."""
+        parameters = [parameter.detach() for parameter in self.model.parameters()]
+        found = files.first_not_finite([parameters, content["optimizer"]["state"]])
+        if found is None:
+            found = files.first_not_finite(content["model"], infinity=True)
+        if found is not None:
+            log.error(
+                "The model or the optimizer of node %s holds numbers that are not finite after round %d, so no "
+                "checkpoint is written: the last one is the one to go on from.",
+                self.name,
+                self.optimizer.round,
+            )
+            raise self.optimizer.diverged(found, "model")
 
     def _refuse_before_resume(self, call: str) -> None:
         if not self._names:

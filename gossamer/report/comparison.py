@@ -18,12 +18,14 @@ from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
-from gossamer.report.conclusion import Conclusion, Contender, conclude
+from gossamer.report.conclusion import Conclusion, Contender, Setting, compare_settings, conclude, summarize
 from gossamer.report.style import Look, looks
 
 NOT_SETTINGS = ("method", "lr", "seed")
 """What may vary within a panel; a difference in anything else makes another panel."""
 _GRAPH = ("topology", "weights")
+_TASK = ("dataset", "loss", "metric", "evaluate")
+"""Figures of panels that differ in one of these are not compared with each other."""
 
 FloatArray = NDArray[np.float64]
 
@@ -176,23 +178,19 @@ class ComparisonPanel:
         ]
 
     @cached_property
+    def contenders(self) -> list[Contender]:
+        """The methods with their figures by seed."""
+        found = []
+        for entry in self.entries:
+            by_seed = zip((run.experiment.seed for run in entry.cell.runs), entry.cell.figures, strict=True)
+            finite = {seed: figure for seed, figure in by_seed if math.isfinite(figure)}
+            found.append(Contender(entry.title, finite, entry.missing))
+        return found
+
+    @cached_property
     def conclusion(self) -> Conclusion:
         """Who is ahead, as far as the seeds support it."""
-        return conclude(
-            [
-                Contender(
-                    e.title,
-                    {
-                        r.experiment.seed: v
-                        for r, v in zip(e.cell.runs, e.cell.figures, strict=True)
-                        if math.isfinite(v)
-                    },
-                    e.missing,
-                )
-                for e in self.entries
-            ],
-            self.metric,
-        )
+        return conclude(self.contenders, self.metric)
 
     @property
     def best(self) -> MethodResult | None:
@@ -229,6 +227,16 @@ class Comparison:
             names[entry.method] = entry.method_name if usual else entry.method
         chosen = looks(names.values())
         return {method: chosen[names[method]] for method in self.methods}
+
+    @cached_property
+    def conclusion(self) -> str:
+        """What the panels say together; if they differ in one setting only, also who depends on it."""
+        first, *others = (panel.settings for panel in self.panels)
+        differing = [key for key in first if any(settings[key] != first[key] for settings in others)]
+        if len(differing) != 1 or differing[0] in _TASK:
+            return summarize({panel.name: panel.conclusion for panel in self.panels})
+        settings = [Setting(_said(panel, differing[0]), panel.contenders) for panel in self.panels]
+        return compare_settings(settings, self.panels[0].metric)
 
     @property
     def metrics(self) -> list[MetricFacts]:
@@ -335,6 +343,12 @@ def _name(settings: dict[str, Any], varied: list[str]) -> str:
     keys = varied or ["dataset", "model", "partition", "topology"]
     words = (settings[k] if isinstance(settings[k], str) else f"{k.replace('_', ' ')} {settings[k]:g}" for k in keys)
     return " · ".join(words)
+
+
+def _said(panel: ComparisonPanel, key: str) -> str:
+    """The setting of a panel in a sentence."""
+    match = re.fullmatch(r"k-class:k=(\d+)", str(panel.settings[key])) if key == "partition" else None
+    return f"{match[1]} class{'' if match[1] == '1' else 'es'} per node" if match else panel.name
 
 
 def _all(candidate: Candidate) -> list[StoredRun]:

@@ -13,6 +13,8 @@ RULE = (
     "above 0; each pair is judged on its own, at the step sizes chosen, without a correction for the number of pairs."
 )
 """How "ahead" is decided, for the page."""
+CHANGES = "Rises and falls from one setting to another are judged in the same way, each seed with itself."
+"""How changes are decided, for a page with several settings."""
 ONE_SEED = (
     "One seed is all that the methods have in common: which one is ahead may be chance, so nothing is bold. Repeat the "
     "comparison with several seeds (--seeds 0,1,2)."
@@ -48,6 +50,14 @@ class Conclusion:
     """Whether it is ahead of every other method that has a figure, which there must be."""
     warning: str = ""
     """What a reader must be told first; empty if there is nothing."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of several settings: how sentences call it ("4 classes per node"), and its methods."""
+
+    name: str
+    contenders: Sequence[Contender]
 
 
 def conclude(contenders: Sequence[Contender], metric: MetricFacts) -> Conclusion:
@@ -118,6 +128,93 @@ def summarize(conclusions: Mapping[str, Conclusion]) -> str:
     ]
     rest = f" In {open_ones} the best cannot be told apart from all others." if open_ones else ""
     return f"Of {len(conclusions)} settings, {_list(told)}.{rest}"
+
+
+def compare_settings(settings: Sequence[Setting], metric: MetricFacts) -> str:
+    """What settings say together that differ in one thing: who depends on it and who does not, and who is ahead.
+
+    >>> easy = Setting("iid", [Contender("A", {0: 0.92, 1: 0.94}), Contender("B", {0: 0.93, 1: 0.95})])
+    >>> hard = Setting("one class", [Contender("A", {0: 0.52, 1: 0.54}), Contender("B", {0: 0.92, 1: 0.94})])
+    >>> change, ahead = compare_settings([easy, hard], MetricFacts()).split(". ")
+    >>> change
+    'From iid to one class, the test accuracy of A falls from 93.0 to 53.0 % (by 40.0 points over two seeds), \
+that of B from 94.0 to 93.0 % (by 1.0 points)'
+    >>> ahead
+    'With one class, B has the highest mean test accuracy, 93.0 %, and is ahead of A by 40.0 points over two seeds.'
+    """
+    found = {setting.name: conclude(setting.contenders, metric) for setting in settings}
+    figures = {s.name: {c.name: c.figures for c in s.contenders if c.figures and not c.missing} for s in settings}
+    names = [name for name in figures[settings[0].name] if all(name in by_name for by_name in figures.values())]
+    common = [frozenset(by_name[name]) for by_name in figures.values() for name in names]
+    seeds = sorted(frozenset.intersection(*common)) if common else []
+    if not seeds or len(settings) < 2:
+        return summarize(found)
+    average = {
+        setting: fmean(metric.goodness(by_name[name][seed]) for name in names for seed in seeds)
+        for setting, by_name in figures.items()
+    }
+    easy, *_, hard = sorted(average, key=lambda setting: -average[setting])
+    changes = [_Change(n, [figures[easy][n][s] for s in seeds], [figures[hard][n][s] for s in seeds]) for n in names]
+    if len(settings) == 2:
+        return f"From {easy} to {hard}, {_changes(changes, metric)}. With {hard}, {found[hard].sentence}"
+    return (
+        f"{summarize(found)} On average the methods do best with {easy} and worst with {hard}: from the one to the "
+        f"other, {_changes(changes, metric)}."
+    )
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The figures of a method in two settings, seed by seed."""
+
+    name: str
+    before: Sequence[float]
+    after: Sequence[float]
+
+    def loss(self, metric: MetricFacts) -> list[float]:
+        """By how much it gets worse, seed by seed."""
+        return [metric.goodness(a) - metric.goodness(b) for a, b in zip(self.before, self.after, strict=True)]
+
+    def is_supported(self, metric: MetricFacts) -> bool:
+        """Whether the seeds support that there is a change."""
+        loss = self.loss(metric)
+        return is_above_zero(loss) or is_above_zero([-x for x in loss])
+
+    def verb(self) -> str:
+        return "rises" if fmean(self.after) > fmean(self.before) else "falls"
+
+    def values(self, metric: MetricFacts) -> str:
+        return f"from {metric.shown(fmean(self.before))} to {metric.with_unit(fmean(self.after))}"
+
+    def by(self, metric: MetricFacts) -> str:
+        return _difference(metric, abs(fmean(self.after) - fmean(self.before)))
+
+
+def _changes(changes: Sequence[_Change], metric: MetricFacts) -> str:
+    """Of several methods the one that loses most and the one that loses least, and whether the seeds support it."""
+    ranked = sorted(changes, key=lambda change: -fmean(change.loss(metric)))
+    most, least, seeds = ranked[0], ranked[-1], len(ranked[0].before)
+    over = f"over {_number(seeds)} seeds"
+    subject = f"the test {metric.name} of {most.name} {most.verb()} {most.values(metric)}"
+    if seeds == 1:
+        also = "" if most is least else f", that of {least.name} {_again(most, least)}{least.values(metric)}"
+        return f"{subject}{also}, with one seed, which may be chance"
+    supported = [change for change in ranked if change.is_supported(metric)]
+    if not supported:
+        return f"no method's test {metric.name} changes by more than chance explains {over}"
+    most = supported[0]
+    subject = f"the test {metric.name} of {most.name} {most.verb()} {most.values(metric)} (by {most.by(metric)} {over})"
+    if most is least:
+        return subject
+    apart = [a - b for a, b in zip(most.loss(metric), least.loss(metric), strict=True)]
+    told = f"{subject}, that of {least.name} {_again(most, least)}{least.values(metric)}"
+    if not is_above_zero(apart):
+        return f"{told}, and which of the two depends more on it cannot be told"
+    return f"{told} (by {least.by(metric)})" if least in supported else f"{told}, which may be chance"
+
+
+def _again(first: _Change, second: _Change) -> str:
+    return "" if first.verb() == second.verb() else f"{second.verb()} "
 
 
 def is_above_zero(differences: Sequence[float]) -> bool:

@@ -17,7 +17,7 @@ from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
 from gossamer.report.charts import line_charts
 from gossamer.report.comparison import NOT_SETTINGS, Comparison, ComparisonPanel, collect, epoch_note, tested_on
-from gossamer.report.conclusion import RULE, summarize
+from gossamer.report.conclusion import CHANGES, RULE
 from gossamer.report.plotly_charts import line_figure, partition_figure
 from gossamer.report.style import BUILT_IN
 from gossamer.report.tables import Table, beside_paper, matrix, ranking
@@ -85,8 +85,7 @@ def comparison_page(
     return render(
         "comparison.html",
         title=title or _title(comparison),
-        conclusion=summarize(found),
-        rule=RULE,
+        rule=f"{RULE} {CHANGES}" if len(found) > 1 else RULE,
         warnings=list(dict.fromkeys(c.warning for c in found.values() if c.warning)),
         lead=_lead(comparison),
         comparison=comparison,

@@ -1,5 +1,7 @@
+import errno
 import os
 import re
+import shutil
 import threading
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 from gossamer import GossamerError
 from gossamer._common.files import check_writable, replacing, write_text
+from gossamer.errors import DiskError
 
 
 def test_threads_that_write_one_file_do_not_meet(tmp_path):
@@ -98,3 +101,23 @@ def test_check_writable_makes_the_directory_and_leaves_no_file(tmp_path):
     check_writable(tmp_path / "new" / "x.json")
     assert list(tmp_path.iterdir()) == [tmp_path / "new"]
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_directory_that_was_removed_is_not_made_again(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    write_text(path, "one")
+    write_text(path, "two", make_directory=False)
+    shutil.rmtree(path.parent)
+    with pytest.raises(DiskError, match="run has been removed while the run was using it; put it back") as raised:
+        write_text(path, "three", make_directory=False)
+    assert raised.value.errno == errno.ENOENT
+    path.parent.mkdir()
+
+    def write_and_lose() -> None:
+        with replacing(path, make_directory=False) as temporary:
+            temporary.write_text("four")
+            shutil.rmtree(path.parent)
+
+    with pytest.raises(DiskError, match="has been removed"):
+        write_and_lose()
+    assert not path.parent.exists()

@@ -233,4 +233,4 @@ def test_a_missing_file_and_an_impossible_place_are_sentences(gossamer, tmp_path
     _, err = gossamer("links", tmp_path / "sites.toml", "--out", tmp_path / ("x" * 300), code=2)
     assert "File name too long" in err
     _, err = gossamer("links", tmp_path / "none.toml", "--out", tmp_path / "out", code=2)
-    assert "There is no such file; give a TOML file" in err
+    assert f"There is no file {tmp_path / 'none.toml'}; correct its path." in err

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,8 @@ from torch import nn
 from gossamer import data
 from gossamer._common import checkpoint_file as checkpoint_files
 from gossamer.engine import Cosine, StepSize
-from gossamer.engine.checkpoints import KEPT
-from gossamer.errors import GossamerError, InputError
+from gossamer.engine.checkpoints import KEPT, CheckpointDirectory
+from gossamer.errors import DiskError, GossamerError, InputError
 from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits
 from tests.engine.test_simulate import WithBatchNorm, WithDropout
 from tests.processes import start
@@ -355,3 +356,43 @@ def test_a_checkpoint_of_an_earlier_version_is_continued(tmp_path, older):
         settings = {k: v for k, v in saved["settings"].items() if k not in NEWER}
         checkpoint_files.write(tmp_path, round, {**settings, **older}, saved["content"])
     assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))
+
+
+@pytest.mark.parametrize("what", ["x", "y", "buffer"])
+def test_a_state_that_is_not_finite_is_never_written(tmp_path, what, caplog):
+    """Neither over the last finite one nor beside it: of two files that are kept the older one goes."""
+    saved = run_digits(checkpoint=tmp_path, model=WithBatchNorm, rounds=3, checkpoint_every=0.01)
+    simulation = saved.simulation
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    store = CheckpointDirectory(tmp_path, 1, {})
+    with torch.no_grad():
+        if what == "buffer":
+            next(b for b in simulation.models.modules[1].buffers() if b.is_floating_point()).fill_(torch.nan)
+        else:
+            (simulation.models.x if what == "x" else simulation.state.y)[1, 5] = torch.inf
+    simulation.round = 4
+    store.save(simulation, saved.history)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    assert "after 4 rounds holds numbers that are not finite, so no checkpoint of it is written" in caplog.text
+
+
+def test_a_directory_that_is_removed_meanwhile_stops_the_run_and_is_not_made_again(tmp_path):
+    def remove(row):
+        if row["round"] == 2:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(DiskError, match="run has been removed while the run was using it; put it back if you can"):
+        run_digits(rounds=6, checkpoint=tmp_path / "run", checkpoint_every=0.01, evaluations=3, callbacks=[remove])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("lacking", ["simulation", "history", "x", "batches"])
+def test_a_file_with_a_digest_that_lacks_something_is_refused(tmp_path, lacking):
+    run_digits(rounds=3, checkpoint=tmp_path)
+    path = checkpoint_files.path_of(tmp_path, 3)
+    saved = checkpoint_files.read(path)
+    for place in (saved["content"], saved["content"]["simulation"]):
+        place.pop(lacking, None)
+    checkpoint_files.write(tmp_path, 3, saved["settings"], saved["content"])
+    with pytest.raises(InputError, match=rf"does not hold what this run needs \(KeyError: '{lacking}'\)"):
+        run_digits(rounds=6, checkpoint=tmp_path)

@@ -1,9 +1,11 @@
 import os
 import threading
+import time
 
 import pytest
 import torch
 
+from gossamer.engine import hardware
 from gossamer.engine.hardware import Workers, cores
 
 
@@ -33,6 +35,29 @@ def test_errors_in_a_task_reach_the_caller():
 
     with Workers(2) as workers, pytest.raises(KeyError):
         workers.run(task, 3)
+
+
+def test_after_an_interrupt_nobody_waits_for_what_other_workers_compute(monkeypatch):
+    """Also if it comes when this thread has nothing left to do but to wait for them."""
+    both, end = threading.Barrier(2, timeout=20), threading.Event()
+
+    def task(k: int) -> None:
+        both.wait()
+        if threading.current_thread() is not threading.main_thread():
+            end.wait(60)
+
+    def interrupt(others: list[object]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hardware, "wait", interrupt)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
+            workers.run(task, 2)
+        assert workers.interrupted
+        assert time.monotonic() - began < 20
+    finally:
+        end.set()
 
 
 def test_one_worker_per_core_by_default():

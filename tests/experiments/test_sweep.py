@@ -401,6 +401,13 @@ def test_only_a_disk_that_takes_nothing_more_stops_the_sweep(tmp_path, monkeypat
     assert StoredRun(tmp_path / plan.experiments[0].id).status == ("unfinished" if stops else "failed")
 
 
+def test_runs_that_are_removed_with_their_directory_end_the_work(tmp_path):
+    plan = WorkPlan(directory=tmp_path / "runs", experiments=grid(seed=[0, 1]))
+    with pytest.raises(DiskError, match="has been removed while the run was using it"):
+        work(plan, on_row=lambda experiment, row: shutil.rmtree(plan.directory, ignore_errors=True))
+    assert not plan.directory.exists()
+
+
 def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):
     def row(r):
         return json.dumps({"round": r, "epoch": r / 2, "accuracy": 0.5}) + "\n"

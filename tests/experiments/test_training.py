@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from importlib import import_module
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gossamer import GossamerError, methods
+from gossamer.errors import DiskError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.job import mark_failed
 from gossamer.experiments.store import StoredRun, add_row, find_runs
@@ -309,3 +311,16 @@ def test_what_a_killed_process_had_begun_is_removed_when_the_run_begins_again(tm
         path.write_text("half a file")
     begin(tmp_path, {})
     assert [path.exists() for path in (*stale, mine)] == [False, False, True]
+
+
+@pytest.mark.parametrize("round", [0, 2])
+def test_a_run_directory_that_is_removed_meanwhile_is_not_made_again(tmp_path, round):
+    def remove(row):
+        if row["round"] == round:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(
+        DiskError, match=r"/run(/checkpoints)? has been removed while the run was using it; put it back"
+    ):
+        train(changed(), tmp_path / "run", Execution(callbacks=[remove]))
+    assert not (tmp_path / "run").exists()

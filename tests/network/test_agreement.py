@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+from torch.distributed import HashStore
 
 from gossamer import topology
 from gossamer.errors import GossamerError, PeerError
-from gossamer.network import DistributedNetwork
-from gossamer.network.agreement import check_same, own_node
+from gossamer.network import DistributedNetwork, agreement
+from gossamer.network.agreement import check_same, own_node, tell_all
+from gossamer.network.waiting import Waiting
 
 SITES = topology.from_edges([("1", "2"), ("2", "3")])
 
@@ -40,3 +42,24 @@ def test_nodes_that_disagree_are_a_failure_among_peers() -> None:
     check_same([{"lr": "0.05"}] * 3, ours=1)
     with pytest.raises(PeerError, match=r"do not agree on the lr \(rank 0: 0.05; rank 2: 0.01; this is rank 1\)"):
         check_same([{"lr": "0.05"}, {"lr": "0.05"}, {"lr": "0.01"}], ours=1)
+
+
+class Pair:
+    """The process group of two ranks, of which this process is the first."""
+
+    group_name = "pair"
+
+    def size(self) -> int:
+        return 2
+
+    def rank(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("text", ["garbage", "[1, 2]", "[" * 100_000])
+def test_what_a_rank_did_not_say_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    store = HashStore()
+    monkeypatch.setattr(agreement, "_boards", {"pair": store})
+    store.set(f"{agreement._calls['pair']}/1", text)
+    with pytest.raises(PeerError, match="What rank 1 said to the others cannot be read; install the same version"):
+        tell_all(Pair(), {}, Waiting(5), "the meeting")  # type: ignore[arg-type]

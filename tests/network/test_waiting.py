@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import HashStore, PrefixStore
 
 from gossamer.errors import PeerError
-from gossamer.network import waiting
+from gossamer.network import faults, waiting
 from gossamer.network.faults import Board, Fault
 
 
@@ -72,10 +72,14 @@ def test_garbage_on_the_board_is_no_fault_and_no_wait():
     store = HashStore()
     boards = [Board(store, "here", node, 4) for node in range(4)]
     place = PrefixStore("here", store)
-    for node, text in enumerate(["", "no number", '["a", {}, 1]', "[" * 9]):
-        place.set(f"wait/{node}", text)
-    assert boards[0].root(1, 7) == (Fault("silent", 1, 7), True)
-    for text in ("{}", "[1, 2]", '["gradient", "x", 1, 0, 0, 0.0]', '["nonsense", 1, 1, 0, 0, 0.0]'):
+    for text in ("no number", '["a", {}, 1]', "[" * 9, "[" * 100_000, "[Infinity, 1, 1]", "[4, 1, 1]", "[-2, 1, 1]"):
+        place.set("wait/1", text)
+        assert boards[0].root(1, 7) == (Fault("silent", 1, 7), True), text
+    for text in (
+        "{}", "[1, 2]", '["gradient", "x", 1, 0, 0, 0.0]', '["nonsense", 1, 1, 0, 0, 0.0]', "[" * 100_000,
+        '["silent", Infinity, 1, 0, 0, 0.0]', '["silent", 4, 1, 0, 0, 0.0]', '["silent", -1, 1, 0, 0, 0.0]',
+        '["loss", 1, 1, 0, 3, 0.0]', '["loss", 1, 1, 0, 256, 0.0]', '["link", 1, 1, 1048576, 0, 0.0]',
+    ):  # fmt: skip
         place.set("fault", text)
         assert boards[0].first() is None, text
 
@@ -91,3 +95,27 @@ def test_the_chain_of_waits_leads_to_its_root_or_to_a_link():
     assert boards[3].report(Fault("closed", 2, 6)) == boards[0].report(Fault("silent", 4, 8)) == Fault("closed", 2, 6)
     boards[1].retract()
     assert boards[0].root(4, 8) == (Fault("silent", 1, 7), True)
+
+
+class Gone(HashStore):
+    """A store that answers no more; how often it was asked."""
+
+    asked = 0
+
+    def check(self, keys: list[str]) -> bool:
+        self.asked += 1
+        time.sleep(3)
+        return False
+
+
+def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch):
+    monkeypatch.setattr(faults, "_ANSWER", 0.1)
+    board, gone = Board(HashStore(), "here", 0, 4), Gone()
+    board._store = gone
+    began = time.monotonic()
+    assert board.first() is None
+    assert board.root(1, 7) == (Fault("silent", 1, 7), False)
+    assert board.report(Fault("silent", 1, 7)) == Fault("silent", 1, 7)
+    assert board.first() is None
+    assert time.monotonic() - began < 2
+    assert gone.asked == 1

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed import HashStore
 from torch.optim.lr_scheduler import LambdaLR
 
 from gossamer import topology
-from gossamer.errors import GossamerError
-from gossamer.optim import DSGD, Checkpoints, DSGDm, MomentumTracking
+from gossamer._common import checkpoint_file
+from gossamer.errors import DiskError, DivergenceError, GossamerError
+from gossamer.optim import DSGD, Checkpoints, DSGDm, MomentumTracking, checkpointing
 from gossamer.optim.checkpointing import generator_states, restore_generators
 from tests.optim.sites import Site
 from tests.optim.tasks import flat
@@ -269,3 +272,91 @@ def test_a_store_that_outlives_restarts_is_pointed_out(
     monkeypatch.setenv("RANK", "0")
     Site(tmp_path, ALONE)
     assert "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["parameter", "momentum", "buffer"])
+def test_a_state_that_is_not_finite_is_never_written(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, ALONE, DSGDm)
+    site.train(3)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "node-0").iterdir()}
+    with torch.no_grad():
+        if what == "parameter":
+            next(site.model.parameters())[0, 0] = torch.inf
+        elif what == "momentum":
+            next(iter(site.optimizer.state.values()))["u"].view(-1)[0] = -torch.inf
+        else:
+            next(site.model.buffers())[0] = torch.nan
+    with pytest.raises(DivergenceError, match=r"the model of node 0 is (inf|-inf|nan) in round 3"):
+        site.saver.save()
+    assert "so no checkpoint is written: the last one is the one to go on from" in caplog.text
+    assert {path.name: path.read_bytes() for path in (tmp_path / "node-0").iterdir()} == kept
+
+
+def test_a_buffer_may_be_infinite_on_purpose(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    model.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    saver = Checkpoints(tmp_path, model, DSGD(model.parameters(), lr=0.1), every=1)
+    assert saver.resume() == 0
+    assert rounds(tmp_path) == [0]
+
+
+def test_a_directory_that_is_removed_meanwhile_stops_the_run_and_is_not_made_again(tmp_path: Path) -> None:
+    def remove(r: int) -> None:
+        if r == 4:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(DiskError, match="node-0 has been removed while the run was using it; put it back if you can"):
+        Site(tmp_path / "run", ALONE).train(9, remove)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("lacking", "reason"),
+    [("generators", "it holds no generators"), ("nodes", "it does not say which nodes it belongs to")],
+)
+def test_a_file_with_a_digest_that_lacks_something_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lacking: str, reason: str
+) -> None:
+    whole = Site(tmp_path, ALONE).train(8)
+    saved = checkpoint_file.read(checkpoint_file.path_of(tmp_path / "node-0", 8))
+    saved["content"].pop(lacking, None)
+    saved["settings"].pop(lacking, None)
+    checkpoint_file.write(tmp_path / "node-0", 8, saved["settings"], saved["content"])
+    site = Site(tmp_path, ALONE)
+    assert torch.equal(site.train(8), whole)
+    assert f"is damaged ({reason}): it is passed over and kept as round-000000008.ckpt.damaged" in caplog.text
+
+
+@pytest.mark.parametrize("part", ["model", "optimizer", "extra"])
+def test_a_file_with_a_digest_that_holds_something_else_is_refused(tmp_path: Path, part: str) -> None:
+    Site(tmp_path, ALONE).train(3)
+    path = checkpoint_file.path_of(tmp_path / "node-0", 3)
+    saved = checkpoint_file.read(path)
+    saved["content"][part] = {}
+    checkpoint_file.write(tmp_path / "node-0", 3, saved["settings"], saved["content"])
+    before = path.read_bytes()
+    with pytest.raises(GossamerError, match=r"^The checkpoint .*round-000000003.ckpt (belongs|holds|does not hold)"):
+        Site(tmp_path, ALONE).saver.resume()
+    assert path.read_bytes() == before
+
+
+def test_a_key_that_holds_no_number_deletes_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pair:
+        def size(self) -> int:
+            return 2
+
+        def rank(self) -> int:
+            return 0
+
+    site, board = Site(tmp_path, ALONE, every=1), HashStore()
+    assert site.saver.resume() == 0
+    monkeypatch.setattr(checkpointing, "meeting_board", lambda group: board)
+    monkeypatch.setattr(site.optimizer.network, "group", Pair())
+    for round, told in enumerate(["", "soon", "0x10", "9" * 5000, "1e9"], start=1):
+        board.set("saved/1", told)
+        assert site.saver._confirm(round) == -1, told
+        assert board.get("saved/0") == str(round).encode()
+    board.set("saved/1", "3")
+    assert site.saver._confirm(6) == 3

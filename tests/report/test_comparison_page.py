@@ -70,6 +70,15 @@ def test_the_page_begins_with_its_conclusion_and_a_title_that_says_what_was_comp
     assert "95 % t-interval of the mean paired difference" in several
 
 
+def test_a_page_of_two_partitions_says_who_depends_on_them(runs, tmp_path):
+    other = [copied(run, tmp_path / str(k), partition="k-class:k=1") for k, run in enumerate(runs)]
+    found = collect([*runs, *other])
+    assert found.conclusion.startswith("From 1 class per node to 5 classes per node, no method's test accuracy ")
+    assert found.conclusion in without_scripts(comparison_page(found, "")).replace("&#39;", "'")
+    elsewhere = [copied(run, tmp_path / f"elsewhere-{k}", dataset="mnist") for k, run in enumerate(runs)]
+    assert not collect([*runs, *elsewhere]).conclusion.startswith("From")
+
+
 def test_nothing_comes_from_elsewhere(page):
     assert not re.search(r'(src|href)="(?!#)', without_scripts(page))
     assert "@import" not in page.split("<script>")[0]

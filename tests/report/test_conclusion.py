@@ -3,7 +3,17 @@
 import pytest
 
 from gossamer._common.formatting import MetricFacts
-from gossamer.report.conclusion import NO_COMMON_SEED, ONE_SEED, Conclusion, Contender, conclude, summarize, t_quantile
+from gossamer.report.conclusion import (
+    NO_COMMON_SEED,
+    ONE_SEED,
+    Conclusion,
+    Contender,
+    Setting,
+    compare_settings,
+    conclude,
+    summarize,
+    t_quantile,
+)
 
 ACCURACY = MetricFacts()
 MAE = MetricFacts("mae", higher_is_better=False, percent=False)
@@ -108,6 +118,75 @@ def test_several_settings_are_summed_up():
     assert summarize({"a": tie, "b": tie}) == (
         "In none of 2 settings is a method ahead of every other one. The best mean has B in 2."
     )
+
+
+def settings(**levels: list[Contender]) -> list[Setting]:
+    return [Setting(name, contenders) for name, contenders in levels.items()]
+
+
+def test_settings_that_differ_in_one_thing_tell_who_depends_on_it():
+    middle = over_seeds("QG-DSGDm", 0.98, 0.99, 0.98), over_seeds("QG-DSGDm", 0.90, 0.92, 0.91)
+    easy = [over_seeds("DSGDm", 0.98, 0.99, 0.985), over_seeds("Momentum Tracking", 0.98, 0.99, 0.985), middle[0]]
+    hard = [over_seeds("DSGDm", 0.70, 0.72, 0.71), over_seeds("Momentum Tracking", 0.96, 0.98, 0.97), middle[1]]
+    # The order of the settings does not matter: a sentence goes from the better one to the worse one.
+    for given in (settings(equal=easy, different=hard), settings(different=hard, equal=easy)):
+        assert compare_settings(given, ACCURACY) == (
+            "From equal to different, the test accuracy of DSGDm falls from 98.5 to 71.0 % (by 27.5 points over three "
+            "seeds), that of Momentum Tracking from 98.5 to 97.0 % (by 1.5 points). With different, "
+            f"{conclude(hard, ACCURACY).sentence}"
+        )
+
+
+def test_a_change_that_the_seeds_do_not_support_is_not_called_one():
+    easy = [over_seeds("A", 0.98, 0.96, 0.97), over_seeds("B", 0.97, 0.98, 0.96)]
+    steady = over_seeds("B", 0.98, 0.95, 0.97)
+    found = compare_settings(settings(equal=easy, different=[over_seeds("A", 0.6, 0.62, 0.61), steady]), ACCURACY)
+    assert "(by 36.0 points over three seeds), that of B from 97.0 to 96.7 %, which may be chance." in found
+    both = compare_settings(settings(equal=easy, different=[over_seeds("A", 0.96, 0.98, 0.96), steady]), ACCURACY)
+    assert both.startswith(
+        "From equal to different, no method's test accuracy changes by more than chance explains over"
+    )
+    alike = compare_settings(settings(equal=easy, different=[over_seeds(n, 0.6, 0.6, 0.6) for n in "AB"]), ACCURACY)
+    assert "and which of the two depends more on it cannot be told." in alike
+    one = compare_settings(settings(equal=[over_seeds("A", 0.9)], different=[over_seeds("A", 0.2)]), ACCURACY)
+    assert one.startswith("From equal to different, the test accuracy of A falls from 90.0 to 20.0 %, with one seed, ")
+
+
+def test_a_change_of_a_metric_of_which_less_is_better():
+    easy = [over_seeds("A", 1.0, 1.1, 1.2), over_seeds("B", 1.0, 1.1, 1.2)]
+    hard = [over_seeds("A", 2.0, 2.1, 2.3), over_seeds("B", 0.9, 1.0, 1.11)]
+    found = compare_settings(settings(hard=hard, easy=easy), MAE)
+    assert found.startswith(
+        "From easy to hard, the test mae of A rises from 1.1 to 2.133 (by 1.03 over three seeds), that of B falls from "
+        "1.1 to 1.003 (by 0.0967). With hard, B has the lowest mean test mae"
+    )
+
+
+def test_of_more_settings_the_best_and_the_worst_are_compared():
+    given = settings(
+        a=[over_seeds("A", 0.9, 0.91, 0.92), over_seeds("B", 0.9, 0.92, 0.91)],
+        b=[over_seeds("A", 0.8, 0.81, 0.82), over_seeds("B", 0.5, 0.52, 0.51)],
+        c=[over_seeds("A", 0.85, 0.86, 0.87), over_seeds("B", 0.6, 0.62, 0.61)],
+    )
+    assert compare_settings(given, ACCURACY) == (
+        "Of 3 settings, A is ahead of every other method in 2 (b, c). In 1 the best cannot be told apart from all "
+        "others. On average the methods do best with a and worst with b: from the one to the other, the test accuracy "
+        "of B falls from 91.0 to 51.0 % (by 40.0 points over three seeds), that of A from 91.0 to 81.0 % (by 10.0 "
+        "points)."
+    )
+
+
+def test_settings_without_common_methods_or_seeds_are_summed_up_as_before():
+    lost = Contender("DSGDm", missing="diverged")
+    apart = settings(a=[TRACKING], b=[DSGDM])
+    assert compare_settings(apart, ACCURACY) == summarize({s.name: conclude(s.contenders, ACCURACY) for s in apart})
+    found = compare_settings(
+        settings(a=[TRACKING, DSGDM], b=[over_seeds(TRACKING.name, 0.7, 0.71, 0.72), lost]), ACCURACY
+    )
+    assert found.startswith(
+        "From a to b, the test accuracy of Momentum Tracking falls from 83.0 to 71.0 % (by 12.0 points"
+    )
+    assert found.endswith("over three seeds; DSGDm diverged.")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+"""Three sites over real tunnels: one per edge, where two sites have none to each other, and one per pair (--mesh)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gossamer.cli import main
+from tests.links.test_tunnels import WHY_NOT, WORLD
+from tests.network.test_multi_host import free_port
+from tests.optim.nodes import run_script
+
+SITES = ("berlin", "lima", "tokyo")
+
+# Each host is a network namespace on one switch. A site does what its operator would do: wg-quick up, ./launch.sh.
+NETWORK = """
+set -eu
+until_there_is() { until [ -e $1 ]; do [ ! -e failed ]; sleep 0.2; done }
+site() {
+  mkdir -p /etc/wireguard /run/wireguard
+  mount --bind links/$1 /etc/wireguard
+  mount -t tmpfs wireguard /run/wireguard
+  wg-quick up gossamer
+  wg show gossamer peers | wc -l >$1.peers
+  if [ $1 = berlin ]; then
+    "$PYTHON" -m tests.links.programs capture gossamer inside.bytes &
+    until_there_is inside.bytes.ready
+  fi
+  touch $1.up
+  for other in berlin lima tokyo; do until_there_is $other.up; done
+  links/$1/launch.sh train.py
+}
+export -f until_there_is site
+mkdir -p /run/netns
+mount -t tmpfs netns /run/netns
+ip link add switch type bridge
+ip link set switch up
+k=1
+for host in berlin lima tokyo; do
+  ip netns add $host
+  ip link add port-$host type veth peer name eth0 netns $host
+  ip link set port-$host master switch up
+  ip -n $host address add 192.0.2.$k/24 dev eth0
+  ip -n $host link set lo up
+  ip -n $host link set eth0 up
+  k=$((k + 1))
+done
+"$PYTHON" -m tests.links.programs capture port-berlin outside.bytes &
+until_there_is outside.bytes.ready
+for host in berlin lima tokyo; do
+  { ip netns exec $host bash -euc "site $host" >$host.out 2>&1 || touch failed; } &
+  sites="${sites:-} $!"
+done
+wait $sites
+[ ! -e failed ]
+sleep 0.3
+"""
+
+TRAIN = """
+import json, os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import gossamer as gs
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+graph = gs.topology.from_file(GRAPH) if GRAPH else gs.topology.get("one-peer-exponential", 3)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+optimizer = gs.optim.MomentumTracking(
+    model.parameters(), lr=0.05, momentum=0.9, topology=graph, timeout=60, init="zero"  # else the first step needs all
+)
+inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(optimizer.node)) + optimizer.node
+for _ in range(12):
+    optimizer.zero_grad()
+    (model(inputs) - inputs.sum(1, keepdim=True).sin()).square().mean().backward()
+    optimizer.step()
+optimizer.close()
+waited = sorted(map(str, optimizer.stats()["wait_seconds"]))
+dist.destroy_process_group()
+numbers = [parameter.detach().numpy().tobytes().hex() for parameter in model.parameters()]
+Path(f"{os.environ['RANK']}.json").write_text(json.dumps({"numbers": numbers, "waited": waited}))
+"""
+
+
+def plan(mesh: bool) -> str:
+    """Berlin in the middle; in a mesh the training chooses its neighbours."""
+    neighbours = "" if mesh else 'neighbours = ["berlin"]'
+    tables = [
+        f'[[site]]\nname = "{site}"\naddress = "192.0.2.{k}"\n{neighbours if k > 1 else ""}\n'
+        for k, site in enumerate(SITES, start=1)
+    ]
+    return "\n".join(tables)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+@pytest.mark.parametrize("mesh", [False, True], ids=["a tunnel per edge", "a tunnel per pair"])
+def test_three_sites_train_to_the_same_bits(tmp_path: Path, mesh: bool) -> None:
+    tunnels, loopback = tmp_path / "tunnels", tmp_path / "loopback"
+    for place in (tunnels, loopback):
+        place.mkdir()
+        graph = "None" if mesh else repr(str(tunnels / "links" / "lima" / "graph.txt"))
+        (place / "train.py").write_text(f"GRAPH = {graph}\n{TRAIN}", encoding="utf-8")
+    (tmp_path / "sites.toml").write_text(plan(mesh), encoding="utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        main(["links", str(tmp_path / "sites.toml"), "--out", str(tunnels / "links"), *(["--mesh"] if mesh else [])])
+    settings = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHON": sys.executable,
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with (tunnels / "world.out").open("w", encoding="utf-8") as output:
+        command, environment = [*WORLD, "bash", "-c", NETWORK], {**os.environ, **settings}
+        done = subprocess.run(
+            command, cwd=tunnels, env=environment, stdout=output, stderr=output, timeout=300, check=False
+        )
+    assert done.returncode == 0, {file.name: file.read_text(encoding="utf-8") for file in tunnels.glob("*.out")}
+    peers = [(tunnels / f"{site}.peers").read_text(encoding="utf-8").strip() for site in SITES]
+    assert peers == (["2", "2", "2"] if mesh else ["2", "1", "1"])
+
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": "3",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    environments = [{**shared, "RANK": str(k), "GOSSAMER_NODE": "" if mesh else site} for k, site in enumerate(SITES)]
+    outcomes = run_script(loopback / "train.py", environments)
+    assert [outcome.code for outcome in outcomes] == [0, 0, 0], outcomes
+    told = [json.loads((tunnels / f"{k}.json").read_text(encoding="utf-8")) for k in range(3)]
+    assert told == [json.loads((loopback / f"{k}.json").read_text(encoding="utf-8")) for k in range(3)]
+    assert len({site["numbers"][0] for site in told}) == 3
+    assert [site["waited"] for site in told] == (
+        [["1", "2"], ["0", "2"], ["0", "1"]] if mesh else [["lima", "tokyo"], ["berlin"], ["berlin"]]
+    )
+    inside, outside = ((tunnels / f"{where}.bytes").read_bytes() for where in ("inside", "outside"))
+    mark = b"remassog"  # what every message begins with
+    assert mark in inside
+    assert mark not in outside
+    assert len(outside) > len(inside)
