@@ -11,7 +11,7 @@ from torch import nn
 
 from gossamer import methods, topology
 from gossamer._common import plotting
-from gossamer._common.checks import check_switch, is_finite_number
+from gossamer._common.checks import check_switch, is_finite_number, whole_number
 from gossamer._common.formatting import Row, duration, html_table, size
 from gossamer._common.progress import Advance, progress_bar
 from gossamer._common.signals import deferred_interrupts
@@ -19,6 +19,7 @@ from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
 from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
+from gossamer.engine.local_steps import Inner
 from gossamer.engine.node_models import ModelFactory, Models, fitted, make_model
 from gossamer.engine.schedule import Lr, Schedule, plain_step_size, rounds_in, schedule_of
 from gossamer.engine.simulation import Settings, Simulation
@@ -110,6 +111,8 @@ def simulate(
     seed: int = 0,
     weight_decay: float = 0.0,
     decoupled: bool = False,
+    inner: str | Inner | None = None,
+    every: int = 1,
     clip: float | None = None,
     node_weight: str = "equal",
     nonfinite: str = "stop",
@@ -153,6 +156,11 @@ def simulate(
     weight_decay, decoupled, clip
         L2 regularization added to the gradient or, if decoupled, X <- (1 - lr * weight_decay) X before the step as in
         AdamW; the largest norm of a node's gradient before that.
+    inner, every
+        Several steps of a torch optimizer between two exchanges, as `gossamer.optim.Outer` makes them on real nodes:
+        "sgd:momentum=0.9", "adamw", ... or a function that makes the optimizer of a list of tensors. A round is still
+        one batch per node, and `lr` is the step size of the inner optimizer ("sgd" if only `every` is given); after
+        `every` rounds the method sees x_start - x_end as its gradient, with step size 1.
     node_weight
         "equal": every node's loss counts the same. "size": in proportion to its number of samples.
     nonfinite
@@ -188,6 +196,10 @@ def simulate(
     method, graph = methods.resolve(method), topology.resolve(graph, data.nodes)
     _check(weight_decay, clip, checkpoint, callbacks)
     check_switch("A run", "decoupled", decoupled)
+    if whole_number(every, "every, the number of steps between two exchanges,", least=None) < 1:
+        raise InputError(f"An exchange follows at least 1 step, but every is {every}.")
+    if inner and decoupled:
+        raise InputError("The inner optimizer makes the steps, so a decoupled weight decay is its to have; use adamw.")
     if nonfinite not in ("stop", "skip"):
         raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
     task, evaluate = task_of(loss, metric), data.evaluation(evaluate)
@@ -211,6 +223,8 @@ def simulate(
             seed=seed,
             weight_decay=weight_decay,
             decoupled=decoupled,
+            inner=inner or ("sgd" if every > 1 else None),
+            every=every,
             clip=clip,
             node_weight=node_weight,
             nonfinite=nonfinite,

@@ -17,6 +17,7 @@ from gossamer.engine.gradients import gradients_of
 from gossamer.engine.gradients.autograd import evaluate
 from gossamer.engine.hardware import NodeGenerators, Workers
 from gossamer.engine.history import Meter, Scores, bytes_per_node, consensus_distance, row_of
+from gossamer.engine.local_steps import Inner, LocalSteps
 from gossamer.engine.node_models import NodeModels, check_task, refuse_single_samples
 from gossamer.errors import DivergenceError, InputError
 from gossamer.methods import Method
@@ -44,6 +45,10 @@ class Settings:
     nonfinite: str = "stop"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     task: Task = field(default_factory=task_of)
+    inner: str | Inner | None = None
+    """The optimizer of the steps between two exchanges; None: the method makes all steps."""
+    every: int = 1
+    """How many steps there are between two exchanges."""
     evaluate: str = "common"
     """What the models are tested on: the "common" test set, or every node's "own" part."""
 
@@ -91,6 +96,7 @@ class Simulation:
         self._norms_are_known = False
         self._meter = Meter(data.nodes)
         self._generators = self._private_generators()
+        self._local = LocalSteps(self.models, settings.inner, settings.every) if settings.inner else None
         weights = data.loss_weights(settings.node_weight)
         self.gradients = gradients_of(self.models, data, weights, self._generators, notify, settings.task)
 
@@ -104,10 +110,22 @@ class Simulation:
         with torch.no_grad(), self._workers.torch_threads() if x.numel() > LARGE else nullcontext():
             if self.settings.decoupled:
                 self.state.shrink(x, 1 - lr * self.settings.weight_decay)
-            self.method.step(self.state, x, grad, lr, self.network, self.round)
+            if self._local is None:
+                self.method.step(self.state, x, grad, lr, self.network, self.round)
+            else:
+                self._step_locally(self._local, lr)
         self.round += 1
         self._norms_are_known = True
         self._meter.add(self._losses, samples, time.perf_counter() - began)
+
+    def _step_locally(self, local: LocalSteps, lr: float) -> None:
+        """A step of every node's own optimizer; after the last one before an exchange, a round of the method."""
+        local.step(lr)
+        exchanges, left = divmod(self.round + 1, local.every)
+        if left == 0:
+            local.turn_back()
+            self.method.step(self.state, self.models.x, self.models.grad, 1.0, self.network, exchanges - 1)
+            local.begin()
 
     def measure(self, samples: tuple[Tensor, Tensor] | None = None, validate: bool = False) -> Row:
         """Evaluate every node's model and the averaged one on test samples, by default the whole common test set.
@@ -135,7 +153,7 @@ class Simulation:
             consensus_distance=consensus_distance(self.models.x),
             tracking_error=self._tracking_error(),
             gradient_norm=float(self._gradient_norms.mean()) if self._norms_are_known else None,
-            bytes_sent=bytes_per_node(self.method, self.topology, dim, width, self.round),
+            bytes_sent=bytes_per_node(self.method, self.topology, dim, width, self.round // self.settings.every),
             samples_per_second=self._meter.samples_per_second,
             seconds=self._meter.seconds,
         )
@@ -161,6 +179,7 @@ class Simulation:
             "buffers": self.models.buffers(),
             "generators": torch.stack(self._generators.states) if self._generators else None,
             "meter": self._meter.state_dict(),
+            **({"local": self._local.state_dict()} if self._local else {}),
         }
 
     def load_state_dict(self, round: int, saved: dict[str, Any]) -> None:
@@ -173,6 +192,8 @@ class Simulation:
             self.state.load(saved["method"])
         self.batches.load_state_dict(saved["batches"])
         self._meter.load_state_dict(saved["meter"])
+        if self._local is not None:
+            self._local.load_state_dict(saved["local"])
         if self._generators is not None:
             self._generators.states = [state.clone() for state in saved["generators"]]
 

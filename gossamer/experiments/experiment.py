@@ -59,6 +59,10 @@ class Experiment:
     """L2 added to the gradient, or decoupled from it."""
     decoupled: bool = False
     """Weight decay as in AdamW: X <- (1 - lr * weight_decay) X before every step."""
+    inner: str = ""
+    """The torch optimizer of the steps between two exchanges: adamw, sgd:momentum=0.9, ...; by default none."""
+    every: int = 1
+    """Steps of it per exchange."""
     clip: float = 0.0
     """The largest norm of a node's gradient, if above 0."""
     augment: str = "usual"
@@ -99,12 +103,19 @@ class Experiment:
             object.__setattr__(self, key, checked_value(key, getattr(self, key)))
         for key in ("dataset", "model", "loss"):
             object.__setattr__(self, key, normalized(getattr(self, key)))
-        for key, least in (("nodes", 1), ("rounds", 0), ("batch_size", 1), ("evaluations", 0), ("seed", 0)):
+        for key, least in (
+            ("nodes", 1),
+            ("rounds", 0),
+            ("every", 1),
+            ("batch_size", 1),
+            ("evaluations", 0),
+            ("seed", 0),
+        ):
             if getattr(self, key) < least:
                 raise InputError(f"{key} must be at least {least}, but it is {getattr(self, key)}.")
         huge = 2**62
-        for key, most in (("nodes", MOST_NODES), ("rounds", huge), ("batch_size", huge), ("evaluations", huge),
-                          ("seed", huge - 1)):  # fmt: skip
+        for key, most in (("nodes", MOST_NODES), ("rounds", huge), ("every", huge), ("batch_size", huge),
+                          ("evaluations", huge), ("seed", huge - 1)):  # fmt: skip
             if getattr(self, key) > most:
                 raise InputError(f"{key} must be at most {most:,}, but it is {getattr(self, key):,}.")
         for key in ("lr", "warm_up", "epochs", "weight_decay", "clip"):
@@ -135,8 +146,12 @@ class Experiment:
         from gossamer.data import partition
         from gossamer.data.catalog import CATALOG
         from gossamer.data.loading import OWN
-        from gossamer.engine import schedule
+        from gossamer.engine import local_steps, schedule
 
+        if self.inner:
+            local_steps.by_name(self.inner)
+            if self.decoupled:
+                raise InputError("The inner optimizer makes the steps, so decoupled weight decay is its to have.")
         if self.dataset not in {**CATALOG, **OWN}:
             raise unknown("dataset", self.dataset, {**CATALOG, **OWN})
         if self.dataset not in CATALOG and not self.model:
@@ -240,7 +255,14 @@ class Experiment:
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
 
-_ADDED = {"loss": "cross-entropy", "metric": "accuracy", "evaluate": "common", "decoupled": False}
+_ADDED = {
+    "loss": "cross-entropy",
+    "metric": "accuracy",
+    "evaluate": "common",
+    "decoupled": False,
+    "inner": "",
+    "every": 1,
+}
 
 AUGMENTATIONS = ("usual", "erasing", "none")
 

@@ -29,6 +29,7 @@ from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients.autograd import tallies
 from gossamer.engine.hardware import NodeGenerators, Workers, device_of
 from gossamer.engine.history import Meter, Scores, bytes_per_node, row_of
+from gossamer.engine.local_steps import by_name
 from gossamer.engine.node_models import check_task, fitted, make_model
 from gossamer.engine.schedule import EVALUATIONS, schedule_of
 from gossamer.engine.simulation import refuse_metric
@@ -188,16 +189,24 @@ class NodeTraining:
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
         self.nodes = nodes = fitted(nodes, start, experiment.batch_size)
         self.model = start.train().to(device)
-        self.optimizer = optim.optimizer_of(
-            self.method,
-            self.model.parameters(),
-            lr=self.schedule.step_size(0),
-            weight_decay=experiment.weight_decay,
-            decoupled=experiment.decoupled,
-            topology=graph,
-            node=os.environ.get("GOSSAMER_NODE"),
-            timeout=timeout,
-        )
+        options: Any = {"topology": graph, "node": os.environ.get("GOSSAMER_NODE"), "timeout": timeout}
+        self._decay = 0.0
+        self.optimizer: optim.DecentralizedOptimizer
+        self._stepping: torch.optim.Optimizer
+        if experiment.inner or experiment.every > 1:
+            inner = by_name(experiment.inner or "sgd")(self.model.parameters())
+            self.optimizer = optim.Outer(inner, self.method, every=experiment.every, **options)
+            self._stepping, self._decay = inner, experiment.weight_decay
+        else:
+            self.optimizer = optim.optimizer_of(
+                self.method,
+                self.model.parameters(),
+                lr=self.schedule.step_size(0),
+                weight_decay=experiment.weight_decay,
+                decoupled=experiment.decoupled,
+                **options,
+            )
+            self._stepping = self.optimizer
         self.node = self.optimizer.node
         self._test_part = nodes.test_part(self.schedule.test_samples, experiment.seed)
         self._weight = float(nodes.loss_weights(experiment.node_weight)[self.node])
@@ -219,15 +228,17 @@ class NodeTraining:
 
         tell = lines(self.method.facts.title) if callbacks else None
         place, state = directory / "checkpoints", {"training": self}
-        with Checkpoints(place, self.model, self.optimizer, every=every, extra=state) as saver:
-            start = saver.resume()
+        steps = self.experiment.every
+        with Checkpoints(place, self.model, self.optimizer, every=max(1, every // steps), extra=state) as saver:
+            start = saver.resume() * steps
             if start == 0:
                 evaluate(0)
             for r in range(start, self.schedule.rounds):
                 self.advance(r)
                 if self.schedule.is_evaluated(r + 1):
                     evaluate(r + 1)
-                saver.step()
+                if (r + 1) % steps == 0:
+                    saver.step()
                 if tell:
                     tell((r + 1) / self.schedule.rounds)
 
@@ -235,7 +246,7 @@ class NodeTraining:
         """One round on this node's next batch."""
         began = time.perf_counter()
         lr = self.schedule.step_size(r)
-        for group in self.optimizer.param_groups:
+        for group in self._stepping.param_groups:
             group["lr"] = lr
         pipeline = self.nodes.pipeline
         index = self.batches.next(self.node)
@@ -246,6 +257,9 @@ class NodeTraining:
         loss = self.task.loss.function(self.model(inputs), targets)
         torch.autograd.backward(self._weight * loss)
         self._clip()
+        if self._decay:
+            for p in self.model.parameters():
+                p.grad.add_(p.detach(), alpha=self._decay)  # type: ignore[union-attr]
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self.optimizer.diverged(value)
@@ -294,7 +308,7 @@ class NodeTraining:
             consensus_distance=sum(distances) / n,
             tracking_error=sum(trackings) / n if self.optimizer.tracked() is not None else None,
             gradient_norm=sum(norms) / n if round else None,
-            bytes_sent=bytes_per_node(self.method, self.graph, dim, width, round),
+            bytes_sent=bytes_per_node(self.method, self.graph, dim, width, round // self.experiment.every),
             samples_per_second=sum(speeds) if round else None,
             seconds=max(seconds),
         )

@@ -289,7 +289,10 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
         return
     ours = {**experiment.settings, "network": network}
     # What older versions did not record was as it is by default.
-    known = {key: run.experiment.settings[key] for key in ("model", "loss", "metric", "evaluate", "decoupled")}
+    known = {
+        key: run.experiment.settings[key]
+        for key in ("model", "loss", "metric", "evaluate", "decoupled", "inner", "every")
+    }
     theirs = {**run.about["experiment"], **known, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:

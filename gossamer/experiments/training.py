@@ -203,6 +203,8 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         seed=experiment.seed,
         weight_decay=experiment.weight_decay,
         decoupled=experiment.decoupled,
+        inner=experiment.inner or None,
+        every=experiment.every,
         clip=experiment.clip or None,
         node_weight=experiment.node_weight,
         device=execution.device,

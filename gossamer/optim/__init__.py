@@ -21,6 +21,7 @@ from gossamer.optim.optimizers import (
     RelaySumM,
     optimizer_of,
 )
+from gossamer.optim.outer import Outer
 from gossamer.optim.training_loop import average_, averaged, rounds
 
 ALL = (
@@ -53,6 +54,7 @@ __all__ = [
     "GradientTracking",
     "MomentumTracking",
     "Options",
+    "Outer",
     "QGDSGDm",
     "RelaySum",
     "RelaySumM",

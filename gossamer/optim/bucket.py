@@ -104,6 +104,19 @@ class Bucket:
         elif weight_decay:
             self.grad.add_(self.x, alpha=weight_decay)
 
+    def load_movement(self, scale: float) -> None:
+        """grad <- scale * (x - parameters): how far others have moved the parameters since `write`."""
+        here = self._here()
+        torch._foreach_copy_(self._grad_views, here)
+        if self._short:
+            started = [x.to(p.dtype) for x, p in zip(self._x_views, here, strict=True)]
+            for view, start in zip(self._grad_views, started, strict=True):
+                torch.sub(start.to(view.dtype), view, out=view)
+        else:
+            torch.sub(self.x, self.grad, out=self.grad)
+        if scale != 1:
+            self.grad.mul_(scale)
+
     def not_finite(self) -> tuple[int, float] | None:
         """The parameter group of the first gradient that is not finite, and what it is; None if all are.
 

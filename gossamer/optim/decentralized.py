@@ -24,6 +24,7 @@ from gossamer.optim.bucket import Bucket, buckets_for
 from gossamer.optim.meeting import Meeting, refuse_wrapper
 from gossamer.optim.param_groups import (
     COMMON,
+    Rule,
     Rules,
     check_group,
     group_facts,
@@ -189,27 +190,47 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         return loss
 
     def _step(self) -> None:
+        now = self._begin()
+        rules, scale, overflow = self._meet(now)
+        self._exchange(now, rules, partial(self._load_gradients, scale), overflow)
+
+    def _begin(self) -> int:
+        """Take over what has changed since the last step; the number of this round."""
         if self._trained != [p.requires_grad for g in self.param_groups for p in g["params"]]:
             self._lay_out(self._carried())
         now = self.round
         for bucket in self._buckets:
             if bucket.born < now:
                 self._take_over_writes(bucket)
+        return now
+
+    def _meet(self, now: int) -> tuple[list[Rule], float, bool]:
+        """The rules of all buckets, what gradients are multiplied by, and whether they overflowed.
+
+        If the nodes have to meet before this step, they do.
+        """
         rules, self.network.messenger.settings = self._rules.of(self.param_groups, self.method_options)
         overflow, scale = self._amp()
-        meeting = self._meeting
-        if meeting.due:
+        if self._meeting.due:
             facts = group_facts(self.param_groups, [self.method_options(group) for group in self.param_groups])
-            meeting.hold(now, facts, self._buckets, rules, scale, overflow)
+            self._meeting.hold(now, facts, self._buckets, rules, scale, overflow)
         self._overflows += overflow
-        scale *= meeting.scale
+        return rules, scale, overflow
+
+    def _load_gradients(self, scale: float, bucket: Bucket, rule: Rule, overflow: bool) -> None:
+        bucket.load_gradients(scale * self._meeting.scale, rule.weight_decay, overflow)
+
+    def _exchange(
+        self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool
+    ) -> None:
+        """The method's step with what `load(bucket, rule, overflow)` makes the gradient of a bucket."""
         # What may be refused comes first, for all buckets: a step is made as a whole or not at all.
         for bucket, rule in zip(self._buckets, rules, strict=True):
-            bucket.load_gradients(scale, rule.weight_decay, overflow)
+            load(bucket, rule, overflow)
         if self._nonfinite == "skip" and not all(is_finite(bucket.grad) for bucket in self._buckets):
             self._skipped += 1
             for bucket, rule in zip(self._buckets, rules, strict=True):
-                bucket.load_gradients(scale, rule.weight_decay, overflow=True)
+                load(bucket, rule, True)
         for bucket, rule in zip(self._buckets, rules, strict=True):
             if isinstance(rule.shrink, Tensor) or rule.shrink != 1:
                 bucket.state.shrink(bucket.x, rule.shrink)

@@ -70,6 +70,17 @@ def test_processes_give_the_figures_of_the_simulator(real, tmp_path):
             assert ours[key] == (value if value is None else pytest.approx(value, rel=1e-4, abs=1e-7)), key
 
 
+@pytest.mark.timeout(400)
+def test_local_steps_give_the_figures_of_the_simulator(tmp_path):
+    changed = {"inner": "adamw:weight_decay=0.1", "every": 4, "decoupled": False, "lr": 0.003, "rounds": 22}
+    experiment = dataclasses.replace(EXPERIMENT, **changed)
+    run_nodes(2, tmp_path, main, command(experiment, tmp_path / "real"))
+    simulated, found = train(experiment, tmp_path / "simulated"), StoredRun(tmp_path / "real")
+    for ours, theirs in zip(untimed(found), untimed(simulated), strict=True):
+        for key, value in theirs.items():
+            assert ours[key] == (value if value is None else pytest.approx(value, rel=1e-3, abs=1e-6)), key
+
+
 def test_one_node_writes_the_files_and_the_log(real):
     run, _ = real
     logs = run.directory / "tensorboard"

@@ -1,0 +1,101 @@
+"""Several steps of a torch optimizer on every node between two exchanges: what `optim.Outer` is on real nodes."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer._common import specs
+from gossamer.engine.node_models import NodeModels
+from gossamer.errors import InputError, unknown
+
+Inner = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+"""Makes the optimizer of one node's parameters."""
+
+ELEMENTWISE: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adagrad": torch.optim.Adagrad,
+    "adam": torch.optim.Adam,
+    "adamax": torch.optim.Adamax,
+    "adamw": torch.optim.AdamW,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+}
+"""Optimizers that treat every number by itself: one of them steps the models of all nodes at once."""
+
+
+def by_name(spec: str) -> Inner:
+    """The optimizer meant by a name with its parameters; its step size is set before every step.
+
+    >>> by_name("sgd:momentum=0.9")([torch.zeros(1)]).param_groups[0]["momentum"]
+    0.9
+    """
+    name, rest = specs.split(spec)
+    name = specs.normalized(name)
+    if name not in ELEMENTWISE:
+        raise unknown("inner optimizer", name, ELEMENTWISE)
+    make = ELEMENTWISE[name]
+    given = specs.parameters("inner optimizer", name, make, rest, given=("params", "lr"))
+
+    def inner(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+        try:
+            return make(parameters, lr=0.0, **given)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"The inner optimizer '{spec}' cannot be made: {error}.") from None
+
+    return inner
+
+
+class LocalSteps:
+    """The optimizers of all nodes, and where the models were at the last exchange."""
+
+    def __init__(self, models: NodeModels, inner: str | Inner, every: int) -> None:
+        self.every = every
+        self._models, self._start = models, models.x.detach().clone()
+        rows = [(models.x.detach(), models.grad)]
+        if isinstance(inner, str):
+            inner = by_name(inner)
+        else:
+            rows = list(zip(models.x.detach(), models.grad, strict=True))
+        self._optimizers = []
+        for x, grad in rows:
+            parameters = [x] if x.dim() == 2 else [slot.view(x) for slot in models.layout]
+            gradients = [grad] if x.dim() == 2 else [slot.view(grad) for slot in models.layout]
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            optimizer = inner(parameters)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise InputError(
+                    f"inner must be a name such as 'adamw', or a function of a list of tensors that makes a torch "
+                    f"optimizer, but it made a {type(optimizer).__name__}."
+                )
+            self._optimizers.append(optimizer)
+
+    def step(self, lr: float) -> None:
+        """One step of every node's optimizer with the present gradients."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
+
+    def turn_back(self) -> None:
+        """The gradients become x_start - x_end, and the models are again where they were at the last exchange."""
+        x = self._models.x
+        torch.sub(self._start, x, out=self._models.grad)
+        x.copy_(self._start)
+
+    def begin(self) -> None:
+        """The models have been exchanged: the next steps start here."""
+        self._start.copy_(self._models.x)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizers' states, and the models of the last exchange."""
+        return {"start": self._start, "inner": [optimizer.state_dict() for optimizer in self._optimizers]}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._start.copy_(saved["start"])
+        for optimizer, own in zip(self._optimizers, saved["inner"], strict=True):
+            optimizer.load_state_dict(own)

@@ -1,0 +1,186 @@
+"""Several steps of any torch optimizer between two exchanges with the neighbours."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, ClassVar, Unpack
+
+import torch
+
+from gossamer import methods
+from gossamer._common.checks import whole_number
+from gossamer.errors import InputError
+from gossamer.methods.contract import MethodChoice
+from gossamer.optim.bucket import Bucket
+from gossamer.optim.decentralized import DecentralizedOptimizer
+from gossamer.optim.optimizers import Options
+
+
+class Outer(DecentralizedOptimizer):
+    """`every` steps of an `inner` torch optimizer, then one round of a method.
+
+    In that round the method's gradient is the pseudo-gradient x_start - x_end: how far the inner optimizer has moved
+    the parameters since the last round. So `every=50` sends a fiftieth of the bytes. With one node, and with all-reduce
+    and equal data, the default `lr` of 1 makes it the inner optimizer, step by step.
+
+    Zero gradients, clip them and schedule the step size as usual: the scheduler gets `inner`, the GradScaler and
+    `Checkpoints` get this optimizer. `step()` is a step of the inner optimizer; `round` counts the exchanges.
+
+    `every` may differ between the nodes, or be a `timedelta`: as many steps as fit into it. A node then divides its
+    pseudo-gradient by its own number of steps and multiplies it by the mean, so that a fast node does not weigh more.
+
+    The method is one without a momentum of its own unless you ask for it, because the inner optimizer has one:
+    `method="momentum-tracking:beta=0.5"` with a smaller `lr`. The result is not exact for heterogeneous data: the
+    longer the nodes train alone, the farther the solution is from the common optimum.
+
+    >>> model = torch.nn.Linear(2, 1)
+    >>> inner = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    >>> optimizer = Outer(inner, every=2, topology="ring")
+    >>> for _ in range(4):
+    ...     optimizer.zero_grad()
+    ...     model(torch.ones(1, 2)).sum().backward()
+    ...     optimizer.step()
+    >>> optimizer.round, optimizer.stats()["local_steps"]
+    (2, 4)
+    """
+
+    translation: ClassVar[dict[str, str]] = {}
+
+    def __init__(
+        self,
+        inner: torch.optim.Optimizer,
+        method: MethodChoice = "gradient-tracking",
+        *,
+        every: int | timedelta,
+        lr: float = 1.0,
+        **options: Unpack[Options],
+    ) -> None:
+        if not isinstance(inner, torch.optim.Optimizer) or isinstance(inner, DecentralizedOptimizer):
+            raise InputError(
+                f"Outer takes an optimizer that knows nothing of other nodes, such as torch.optim.AdamW, not "
+                f"{type(inner).__name__}."
+            )
+        if options.get("weight_decay") or options.get("decoupled"):
+            raise InputError(
+                "Between exchanges the inner optimizer trains, so weight_decay is its to have; give it there."
+            )
+        if isinstance(every, timedelta):
+            if every <= timedelta(0):
+                raise InputError(f"The time between two exchanges must be longer than 0, but every is {every}.")
+        elif whole_number(every, "the number of steps between two exchanges", least=None) < 1:
+            raise InputError(f"An exchange follows at least 1 step, but every is {every}.")
+        chosen = methods.resolve(method)
+        self.method = type(chosen)  # type: ignore[misc]
+        self.inner, self.every = inner, every
+        self._taken = self._local_steps = self._last = 0
+        self._mean: float | None = None
+        self._began = 0.0
+        parameters = [p for group in inner.param_groups for p in group["params"]]
+        super().__init__(parameters, lr, chosen.hyperparameters, **options)
+
+    def _step(self) -> None:
+        """A step of the inner optimizer and, when it is due, an exchange."""
+        now = self.round
+        if self._trained != [p.requires_grad for g in self.param_groups for p in g["params"]] and self._taken:
+            raise InputError(
+                f"A parameter was frozen or unfrozen {self._taken} steps after an exchange; do it right after one: "
+                f"the optimizer's round has then just gone up."
+            )
+        if self._meeting.due:
+            with self._at_the_start():
+                rules, scale, overflow = self._meet(self._begin())
+            self._learn_steps()
+        else:
+            rules, scale, overflow = self._meet(self._begin())
+        if not self._taken:
+            self._began = time.monotonic()
+        if not overflow:
+            self._unscale(scale)
+            self.inner.step()
+        self._taken += 1
+        self._local_steps += 1
+        if self._is_due():
+            factor = self._factor(now) * self._meeting.scale
+            self._exchange(now, rules, lambda bucket, _, skip: _load(bucket, factor, skip), overflow=False)
+            self._last, self._taken = self._taken, 0
+
+    def _take_over_writes(self, bucket: Bucket) -> None:
+        """What is written between two exchanges is a part of the movement."""
+
+    @contextmanager
+    def _at_the_start(self) -> Iterator[None]:
+        """Inside the `with` the parameters are those of the last exchange: the nodes meet there."""
+        if not self._taken:
+            yield
+            return
+        moved = [(p, p.detach().clone()) for bucket in self._buckets for p in bucket.parameters]
+        for bucket in self._buckets:
+            bucket.write()
+        yield
+        for p, value in moved:
+            p.copy_(value)
+
+    def _learn_steps(self) -> None:
+        """Ask the other nodes for their number of steps: the mean, or None if one of them goes by time."""
+        own = None if isinstance(self.every, timedelta) else int(self.every)
+        told = self.network.join({"inner optimizer": type(self.inner).__name__}, {"every": own})
+        steps = [t["every"] for t in told]
+        self._mean = None if None in steps else sum(steps) / len(steps)
+
+    def _unscale(self, scale: float) -> None:
+        """What GradScaler does before any other optimizer's step."""
+        if scale != 1:
+            for group in self.inner.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        p.grad.mul_(scale)
+
+    def _is_due(self) -> bool:
+        if isinstance(self.every, timedelta):
+            return time.monotonic() - self._began >= self.every.total_seconds()
+        return self._taken >= self.every
+
+    def _factor(self, now: int) -> float:
+        """The mean number of steps over this node's."""
+        if self._mean is not None:
+            return self._mean / self._taken
+        taken = self._buckets[0].x.new_tensor([self._taken])
+        return float(self.network.average(taken, round=now)) / self._taken
+
+    # State -----------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the exchange, and under "inner" that of the inner optimizer."""
+        own = {"taken": self._taken, "local_steps": self._local_steps}
+        return {**super().state_dict(), "inner": self.inner.state_dict(), "outer": own}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave. The parameters come from the model's checkpoint of the same step."""
+        self._load_inner(state_dict)
+        super().load_state_dict(state_dict)
+
+    def rejoin(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
+        """See `DecentralizedOptimizer.rejoin`; a new node also starts with the inner state that it is given."""
+        self._load_inner(state_dict)
+        self._taken = 0
+        super().rejoin(state_dict, holders)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        if "inner" not in state_dict or "outer" not in state_dict:
+            raise InputError(
+                "The checkpoint says nothing of an inner optimizer: it was saved by another optimizer, not by Outer."
+            )
+        self.inner.load_state_dict(state_dict["inner"])
+        self._taken, self._local_steps = (int(state_dict["outer"][key]) for key in ("taken", "local_steps"))
+
+    def stats(self) -> dict[str, Any]:
+        """Those of every optimizer, the steps of the inner one, and how many came before the last exchange."""
+        return {**super().stats(), "local_steps": self._local_steps, "steps_before_exchange": self._last}
+
+
+def _load(bucket: Bucket, factor: float, skip: bool) -> None:
+    if skip:
+        bucket.grad.zero_()
+    else:
+        bucket.load_movement(factor)
