@@ -95,7 +95,7 @@ def test_pointing_at_a_chart_tells_the_figures(page):
     assert "±" in told
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
 def test_it_fits_the_window_and_follows_the_theme(page, pages, width, dark):
     page.open(pages[0], width=width, dark=dark)
     page.run(SEE_ALL)
