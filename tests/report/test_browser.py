@@ -8,9 +8,10 @@ from gossamer.report import write_report
 from tests.report.browser import Browser, browser, find_browser
 from tests.report.stored_runs import copied
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="there is no chromium on the path; set GOSSAMER_CHROMIUM to one"
-)
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(find_browser() is None, reason="there is no chromium on the path; set GOSSAMER_CHROMIUM to one"),
+]
 
 # Draws every chart of the panel in view as a reader would: by coming to it.
 SEE_ALL = """(async () => {
