@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gossamer._common.checks import check_switch
+from gossamer._common.checks import check_switch, normalized
 from gossamer._common.formatting import NOT_METRICS, USUAL_METRIC, MetricFacts
-from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 
 __all__ = ["Loss", "Metric", "register"]
