@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 STAMP := $(VENV)/.installed-$(EXTRAS)
-# Tests that take long and tests that wait stand side by side: an idle worker takes over what another has not begun.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
+# Four workers for two cores, because many tests wait: for peers, for time to pass, for a browser. Tests that take long
+# and tests that wait stand side by side: an idle worker takes over what another has not begun.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Some images turn bytecode off; every process that a test starts would then compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gossamer._common.checks import check_switch
-from gossamer._common.formatting import USUAL_METRIC, MetricFacts
-from gossamer._common.specs import normalized
+from gossamer._common.checks import check_switch, normalized
+from gossamer._common.formatting import NOT_METRICS, USUAL_METRIC, MetricFacts
 from gossamer.errors import GossamerError, InputError, unknown
 
 __all__ = ["Loss", "Metric", "register"]
@@ -86,7 +85,7 @@ class Metric:
     def __post_init__(self) -> None:
         _check_function("metric", self.name, self.function)
         check_switch(f"The metric '{self.name}'", "higher_is_better", self.higher_is_better)
-        if not self.name.isidentifier() or (self.name in _TAKEN and self.function is not _nothing):
+        if not self.name.isidentifier() or (self.name in NOT_METRICS and self.function is not _nothing):
             raise InputError(
                 f"A metric needs a name of letters, digits and underscores that no other figure of a run has, "
                 f"not {self.name!r}; try 'my_metric'."
@@ -143,9 +142,7 @@ class Task:
     def check(self, outputs: Tensor, targets: Tensor, all_targets: Tensor) -> int:
         """Refuse outputs and targets of a trial batch that do not fit; returns how many sums the metric has."""
         what = f"outputs {_form(outputs)} with targets {_form(targets)}"
-        trial = outputs.detach().clone()
-        if trial.is_floating_point():
-            trial.requires_grad_()
+        trial = outputs.detach().clone().requires_grad_(outputs.is_floating_point())
         loss, metric = self.loss, self.metric
         try:
             with warnings.catch_warnings():
@@ -257,27 +254,22 @@ def task_of(loss: "str | Loss | Function | None" = None, metric: "str | Metric |
 
 def register(thing: "Loss | Metric") -> "Loss | Metric":
     """Make a loss or a metric known by its name to experiments in TOML and on the command line (`--load FILE`)."""
-    if isinstance(thing, Loss):
-        _add(LOSSES, normalized(thing.name), thing, "loss")
-    elif isinstance(thing, Metric):
-        _add(METRICS, thing.name, thing, "metric")
-    else:
+    if not isinstance(thing, Loss | Metric):
         raise InputError(
             f"Register a loss or a metric, not {thing!r}: gossamer.tasks.register(gossamer.Metric('name', function, "
             f"higher_is_better=True))."
         )
+    known: dict[str, Any] = LOSSES if isinstance(thing, Loss) else METRICS
+    name = normalized(thing.name) if isinstance(thing, Loss) else thing.name
+    if name in _BUILT_IN:
+        raise InputError(f"The {type(thing).__name__.lower()} '{name}' is built in; choose another name.")
+    known[name] = thing
     return thing
 
 
 def own() -> list[str]:
     """The names of registered losses and metrics."""
     return [name for name in [*LOSSES, *METRICS] if name not in _BUILT_IN]
-
-
-def _add(known: dict[str, Any], name: str, thing: Any, kind: str) -> None:
-    if name in _BUILT_IN:
-        raise InputError(f"The {kind} '{name}' is built in; choose another name.")
-    known[name] = thing
 
 
 def _loss(loss: "str | Loss | Function | None") -> Loss:
@@ -302,7 +294,7 @@ def _metric(metric: "str | Metric | Function") -> Metric:
             raise unknown("metric", metric, METRICS)
         return METRICS[metric]
     name = _name(metric)
-    name = name if name.isidentifier() and name not in _TAKEN else "metric"
+    name = name if name.isidentifier() and name not in NOT_METRICS else "metric"
     return Metric(name, metric, higher_is_better=bool(getattr(metric, "higher_is_better", True)))
 
 
@@ -421,15 +413,6 @@ def _f1(sums: list[float]) -> float:
     """2 TP / (2 TP + FP + FN) over all labels together (the micro average); 0 if nothing is or should be on."""
     return 2 * sums[0] / max(1.0, 2 * sums[0] + sums[1] + sums[2])
 
-
-_TAKEN = frozenset(
-    (
-        "round", "epoch", "lr", "test_samples", "loss", "loss_min", "loss_max", "node_loss", "averaged_loss",
-        "train_loss", "consensus_distance", "tracking_error", "gradient_norm", "bytes_sent", "samples_per_second",
-        "seconds",
-    )
-)  # fmt: skip
-"""Names that a row of figures has besides its metric's."""
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss

@@ -21,7 +21,9 @@ USE_KERNELS = ("engine", "experiments", "cli", "docs", "examples")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the first worker compile the kernels and do what uses them; let all begin with the files of long tests.
 
-    Of n workers each gets the next n-th of the list. One that has done its own takes over the end of another's.
+    Those are the files with a timeout of their own. Begun first, one is not divided among workers, each of which would
+    launch its processes once more. Of n workers each gets the next n-th of the list. One that has done its own takes
+    over the end of another's.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     if workers == 1:

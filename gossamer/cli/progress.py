@@ -11,8 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer._common.formatting import NONE, Row, duration, printable, say, word
-from gossamer._common.progress import SECONDS_BETWEEN_LINES, Advance, progress_bar
+from gossamer._common.formatting import (
+    NONE,
+    SECONDS_BETWEEN_LINES,
+    Advance,
+    Row,
+    duration,
+    printable,
+    progress_bar,
+    say,
+    word,
+)
 from gossamer.cli.output import differing
 from gossamer.experiments.experiment import Experiment
 

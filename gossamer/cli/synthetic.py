@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gossamer._common.formatting import say
+from gossamer._common.formatting import progress_bar, say
 from gossamer.cli.options import Whole, numbers, specs
 
 
@@ -64,7 +64,6 @@ def synthetic(
     """
     import torch
 
-    from gossamer._common.progress import progress_bar
     from gossamer.cli.output import print_table
     from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
     from gossamer.report.synthetic import check_report, explain, levels, write_json, write_report

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from gossamer._common.specs import normalized
+from gossamer._common.checks import normalized
 from gossamer.data.catalog import CATALOG, CatalogEntry
 from gossamer.data.datasets import Dataset
 from gossamer.data.download import OnProgress, fetch, only_one_process, progress_bar

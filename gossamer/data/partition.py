@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer._common import specs
+from gossamer._common import checks
 from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.data.partition_contract import (
     DrawnRecipe,
@@ -390,10 +390,10 @@ def get(spec: str, nodes: int, seed: int = 0) -> PartitionRecipe:
     >>> get("dirichlet:alpha=0.1,min_size=20", nodes=8, seed=3)
     dirichlet(nodes=8, alpha=0.1, seed=3, min_size=20, equal_sizes=False)
     """
-    given_name, rest = specs.split(spec)
-    name = specs.normalized(given_name)
+    given_name, rest = checks.split(spec)
+    name = checks.normalized(given_name)
     if name not in _BY_NAME:
         raise unknown("partition", given_name, _BY_NAME)
     build = _BY_NAME[name]
-    given = {"nodes": nodes, "seed": seed, **specs.parameters("partition", name, build, rest, given=("nodes",))}
+    given = {"nodes": nodes, "seed": seed, **checks.parameters("partition", name, build, rest, given=("nodes",))}
     return build(**given)

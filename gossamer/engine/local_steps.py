@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer._common import specs
+from gossamer._common.checks import normalized, parameters, split
 from gossamer.engine.node_models import NodeModels
 from gossamer.errors import InputError, unknown
 
@@ -32,16 +32,16 @@ def by_name(spec: str) -> Inner:
     >>> by_name("sgd:momentum=0.9")([torch.zeros(1)]).param_groups[0]["momentum"]
     0.9
     """
-    name, rest = specs.split(spec)
-    name = specs.normalized(name)
+    name, rest = split(spec)
+    name = normalized(name)
     if name not in ELEMENTWISE:
         raise unknown("inner optimizer", name, ELEMENTWISE)
     make = ELEMENTWISE[name]
-    given = specs.parameters("inner optimizer", name, make, rest, given=("params", "lr"))
+    given = parameters("inner optimizer", name, make, rest, given=("params", "lr"))
 
-    def inner(parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+    def inner(tensors: Iterable[Tensor]) -> torch.optim.Optimizer:
         try:
-            return make(parameters, lr=0.0, **given)
+            return make(tensors, lr=0.0, **given)
         except (ValueError, TypeError) as error:
             raise InputError(f"The inner optimizer '{spec}' cannot be made: {error}.") from None
 

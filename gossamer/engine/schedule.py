@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
-from gossamer._common import specs
+from gossamer._common import checks
 from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.data import NodeData
 from gossamer.errors import InputError, unknown
@@ -148,10 +148,10 @@ def get(spec: str, lr: float, warm_up: float = 0.0) -> StepSize:
     >>> get("cosine", 0.1, warm_up=5)
     WarmUp(then=Cosine(lr=0.1, final=0.0), epochs=5, start=0.0)
     """
-    name, rest = specs.split(spec)
+    name, rest = checks.split(spec)
     if name not in _BY_NAME:
         raise unknown("step-size schedule", name, _BY_NAME)
-    schedule = _BY_NAME[name](lr, **specs.parameters("schedule", name, _BY_NAME[name], rest, given=("lr",)))
+    schedule = _BY_NAME[name](lr, **checks.parameters("schedule", name, _BY_NAME[name], rest, given=("lr",)))
     return WarmUp(schedule, warm_up) if warm_up else schedule
 
 

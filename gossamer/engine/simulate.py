@@ -12,8 +12,7 @@ from torch import nn
 from gossamer import methods, topology
 from gossamer._common import plotting
 from gossamer._common.checks import check_switch, is_finite_number, whole_number
-from gossamer._common.formatting import Row, duration, html_table, size
-from gossamer._common.progress import Advance, progress_bar
+from gossamer._common.formatting import Advance, Row, duration, html_table, progress_bar, size
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of

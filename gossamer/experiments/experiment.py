@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from gossamer._common.checks import MOST_NODES
+from gossamer._common.checks import MOST_NODES, normalized
 from gossamer._common.formatting import USUAL_METRIC, MetricFacts
-from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 
 
@@ -191,16 +190,16 @@ class Experiment:
         They change with it.
         """
         from gossamer import methods, topology
-        from gossamer._common import specs
+        from gossamer._common import checks
         from gossamer.experiments.user_files import VERSIONS
 
         found = {}
-        method = VERSIONS.get(methods.find(specs.split(self.method)[0]).__module__)
+        method = VERSIONS.get(methods.find(checks.split(self.method)[0]).__module__)
         if method is not None:
             found["method"] = method
         if VERSIONS:
             found |= {key: VERSIONS[module] for key, module in self._own_modules() if module in VERSIONS}
-        if specs.split(self.topology)[0] in ("file", "matrix"):
+        if checks.split(self.topology)[0] in ("file", "matrix"):
             # The graph of the file, without the experiment's weights: the last bits of fastest weights vary.
             with suppress(GossamerError):  # the file is not here
                 found["topology"] = topology.get(self.topology, self.nodes).fingerprint[:16]
@@ -245,11 +244,11 @@ class Experiment:
     def label(self) -> str:
         """The method's title, with the hyper-parameters that differ from their defaults."""
         from gossamer import methods
-        from gossamer._common import specs
+        from gossamer._common import checks
 
-        name, rest = specs.split(self.method)
+        name, rest = checks.split(self.method)
         method = methods.find(name)
-        given = specs.parameters("method", method.name, method, rest) if rest else {}
+        given = checks.parameters("method", method.name, method, rest) if rest else {}
         usual = {k: p.default for k, p in inspect.signature(method).parameters.items()}
         changed = [f"{k}={given[k]}" for k in usual if k in given and given[k] != usual[k]]
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gossamer._common.checks import normalized
 from gossamer._common.files import read_text
-from gossamer._common.specs import normalized
 from gossamer.errors import GossamerError, InputError, unknown
 from gossamer.experiments.experiment import Experiment, MisfitError, checked_value, usual_model
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gossamer._common.specs import normalized
+from gossamer._common.checks import normalized
 from gossamer.errors import InputError, unknown
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid

@@ -23,8 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gossamer import methods, models, optim
-from gossamer._common.formatting import Row, say
-from gossamer._common.progress import lines
+from gossamer._common.formatting import Row, lines, say
 from gossamer.data import NodeBatches, NodeData
 from gossamer.engine.gradients.autograd import tallies
 from gossamer.engine.hardware import NodeGenerators, Workers, device_of

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gossamer._common import specs
+from gossamer._common import checks
 from gossamer._common.formatting import html_table
 from gossamer.errors import InputError, unknown
 from gossamer.network.contract import Network, Pending, Ready
@@ -189,13 +189,13 @@ class Method(ABC):
                 f"The method '{cls.name}' declares no facts; give the class {cls.__qualname__} a line such as "
                 f"facts = Facts(title='{cls.__qualname__}', sends=1)."
             )
-        known = Method._registry.get(specs.normalized(cls.name))
+        known = Method._registry.get(checks.normalized(cls.name))
         if known and (known.__module__, known.__name__) != (cls.__module__, cls.__name__):
             raise InputError(
                 f"The method name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}; "
                 f"give {cls.__qualname__} another."
             )
-        Method._registry[specs.normalized(cls.name)] = cls
+        Method._registry[checks.normalized(cls.name)] = cls
 
     def __repr__(self) -> str:
         """As a dataclass shows itself: runs are identified by it, so it holds the numbers and no address."""
@@ -263,7 +263,7 @@ def find(name: str) -> type[Method]:
     >>> find("Momentum Tracking").__name__
     'MomentumTracking'
     """
-    key = specs.normalized(name)
+    key = checks.normalized(name)
     if key not in Method._registry:
         own = any(not method.__module__.startswith("gossamer.") for method in Method._registry.values())
         hint = "" if own else " A method of your own is known once its file is imported, or given to --load."
@@ -304,10 +304,10 @@ def get(spec: str, **hyperparameters: Any) -> Method:
     >>> get("momentum-tracking:beta=0.5,init=zero")
     MomentumTracking(beta=0.5, init='zero')
     """
-    name, rest = specs.split(spec)
+    name, rest = checks.split(spec)
     cls = find(name)
     if rest:
-        hyperparameters = {**specs.parameters("method", cls.name, cls, rest), **hyperparameters}
+        hyperparameters = {**checks.parameters("method", cls.name, cls, rest), **hyperparameters}
     known = _field_names(cls)
     for key in hyperparameters:
         if known is not None and key not in known:
@@ -315,7 +315,7 @@ def get(spec: str, **hyperparameters: Any) -> Method:
                 raise InputError(f"{cls.facts.title} takes no hyper-parameters, so '{key}' means nothing to it.")
             raise unknown(f"hyper-parameter of {cls.facts.title}", key, known)
     try:
-        specs.signature(cls).bind(**hyperparameters)
+        checks.signature(cls).bind(**hyperparameters)
     except TypeError as error:
         raise InputError(
             f"{cls.facts.title} cannot be made: {error}; hyper-parameters follow its name, as in {cls.name}:key=value."

@@ -51,7 +51,7 @@ class DecentLaM(Method):
 
     def initial(self, x: Tensor, net: Network) -> DecentLaMState:
         """U = 0."""
-        return DecentLaMState(u=torch.zeros_like(x), mixed=torch.empty_like(x))
+        return DecentLaMState(u=torch.zeros_like(x), mixed=torch.zeros_like(x))
 
     def step(self, state: DecentLaMState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """Ghat = (X - W (X - eta G))/eta;  U <- beta U + Ghat;  X <- X - eta U."""

@@ -46,7 +46,7 @@ class QGDSGDm(Method):
 
     def initial(self, x: Tensor, net: Network) -> QuasiGlobalState:
         """M = 0."""
-        return QuasiGlobalState(m=torch.zeros_like(x), mixed=torch.empty_like(x))
+        return QuasiGlobalState(m=torch.zeros_like(x), mixed=torch.zeros_like(x))
 
     def step(self, state: QuasiGlobalState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """U = beta M + G;  X' = W (X - eta U);  M <- mu M + (1 - mu) (X - X')/eta;  X <- X'."""

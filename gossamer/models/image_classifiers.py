@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gossamer._common.specs import normalized
+from gossamer._common.checks import normalized
 from gossamer.errors import InputError, unknown
 
 GROUPS = 8

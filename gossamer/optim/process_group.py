@@ -63,12 +63,16 @@ def averaging_across(group: dist.ProcessGroup | None, parameters: Iterable[Tenso
 
 def _wrappers() -> list[nn.Module]:
     """Every living module that trains over several processes."""
-    kinds: tuple[type[nn.Module], ...] = (DistributedDataParallel,)
+    kinds: list[type] = [DistributedDataParallel]
     fsdp = sys.modules.get("torch.distributed.fsdp")  # a tenth of a second to import, and of no use if nobody has
     if fsdp is not None:
-        kinds += (fsdp.FullyShardedDataParallel, fsdp.FSDPModule)
-    # By type(): isinstance asks an object for its __class__, which a proxy may compute.
-    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
+        kinds += [fsdp.FullyShardedDataParallel, fsdp.FSDPModule]
+    for kind in kinds:
+        kinds += type.__subclasses__(kind)
+    # There may be a million objects, so the question is a quick one: isinstance would ask for their __class__, which a
+    # proxy may compute, and issubclass would ask the abstract bases of these kinds.
+    wanted = {id(kind) for kind in kinds}
+    return [found for found in gc.get_objects() if id(type(found)) in wanted]
 
 
 def _ranks_of(module: nn.Module) -> set[int]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gossamer._common.checks import normalized, split
 from gossamer._common.formatting import ACCURACY, MetricFacts, Row
-from gossamer._common.specs import normalized, split
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select

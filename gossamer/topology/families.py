@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gossamer._common import checks, specs
+from gossamer._common import checks
 from gossamer._common.checks import node_count, whole_number
 from gossamer.errors import InputError, unknown
 from gossamer.topology.graph import Graph, Ints
@@ -265,8 +265,8 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
         return _of_size(spec, spec.name, n)
     if not isinstance(spec, str):
         raise InputError(f"A topology is given by its name or as a Topology, not as {type(spec).__name__}.")
-    given_name, rest = specs.split(spec)
-    name = specs.normalized(given_name)
+    given_name, rest = checks.split(spec)
+    name = checks.normalized(given_name)
     if name == "file":
         return _of_size(from_file(_path(name, rest), weights), spec, n)
     if name == "matrix":
@@ -302,8 +302,8 @@ def resolve(given: str | Topology, nodes: int, *, one_node_needs_none: bool = Fa
             f"gossamer.topology.from_networkx, from_edges and from_matrix make one of your own."
         )
     if nodes == 1 and one_node_needs_none:
-        name, rest = specs.split(given)
-        if specs.normalized(name) in ("file", "matrix"):
+        name, rest = checks.split(given)
+        if checks.normalized(name) in ("file", "matrix"):
             get(given)
         else:
             _described(name, rest)
@@ -313,11 +313,11 @@ def resolve(given: str | Topology, nodes: int, *, one_node_needs_none: bool = Fa
 
 def _described(given_name: str, rest: str) -> tuple[Callable[..., Topology], dict[str, Any]]:
     """The function that makes the topology of this name, and its parameters."""
-    name = specs.normalized(given_name)
+    name = checks.normalized(given_name)
     if name not in names():
         raise unknown("topology", given_name, [*names(), "file:PATH", "matrix:PATH"])
     build = FAMILIES.get(name) or SCHEDULES[name]
-    return build, dict(specs.parameters("topology", name, build, rest, given=("n", "weights")))
+    return build, dict(checks.parameters("topology", name, build, rest, given=("n", "weights")))
 
 
 def _path(name: str, path: str) -> str:

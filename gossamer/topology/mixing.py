@@ -7,8 +7,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from gossamer._common.checks import node_count
-from gossamer._common.specs import normalized
+from gossamer._common.checks import node_count, normalized
 from gossamer.errors import InputError, unknown
 from gossamer.topology.fastest import fastest_weights
 from gossamer.topology.graph import Floats, Graph, Ints, frozen, row_numbers, row_pointers

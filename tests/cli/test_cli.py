@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gossamer import __version__
-from gossamer._common.progress import progress_bar
+from gossamer._common.formatting import progress_bar
 from gossamer.cli import main
 from gossamer.methods import BUILT_IN
 from tests.processes import start
@@ -288,7 +288,7 @@ class TestProgress:
 
     def test_without_a_terminal_a_long_computation_prints_a_line_now_and_then(self, capsys, monkeypatch):
         clock = [100.0]
-        monkeypatch.setattr("gossamer._common.progress.time.monotonic", lambda: clock[0])
+        monkeypatch.setattr("gossamer._common.formatting.time.monotonic", lambda: clock[0])
         with progress_bar("work\x1b") as advance:
             for second in range(0, 151):
                 clock[0] = 100.0 + second

@@ -257,7 +257,7 @@ def test_without_a_terminal_every_run_that_ends_gets_a_line(gossamer, tmp_path, 
 def test_a_long_sweep_without_a_terminal_tells_how_far_it_is(gossamer, tmp_path, monkeypatch):
     monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
     monkeypatch.setattr("gossamer.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr("gossamer._common.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("gossamer._common.formatting.SECONDS_BETWEEN_LINES", 0.0)
     _, err = gossamer("compare", *TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path)
     assert "0 of 2 runs\n" in err
     assert re.search(r"^DSGD: 25%, accuracy [\d.]+  loss [\d.]+, about [\d.]+ s left$", err, re.MULTILINE) or (

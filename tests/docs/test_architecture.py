@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGE = Path(gossamer.__file__).parent
 # What a reader may have to open: from a data file to a table of the report, and from step() to the neighbour and back.
-FILES_OF_A_RUN = 41
+FILES_OF_A_RUN = 40
 FILES_OF_A_STEP = 10
 
 _context = multiprocessing.get_context("forkserver")

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat", reason="pip install -e '.[dev]'")
-nbclient = pytest.importorskip("nbclient", reason="pip install -e '.[dev]'")
-
 TOUR = Path(__file__).parents[2] / "examples" / "tour.ipynb"
 
 
@@ -20,6 +17,8 @@ def kinds(notebook) -> list[set[str]]:
 @pytest.mark.filterwarnings("default")
 @pytest.mark.timeout(600)
 def test_the_tour_runs_from_top_to_bottom():
+    nbformat = pytest.importorskip("nbformat", reason="pip install -e '.[dev]'")
+    nbclient = pytest.importorskip("nbclient", reason="pip install -e '.[dev]'")
     stored = nbformat.read(TOUR, as_version=4)
     fresh = nbformat.read(TOUR, as_version=4)
     nbclient.NotebookClient(fresh, timeout=250, kernel_name="python3").execute()

@@ -184,13 +184,18 @@ def test_a_sweep_killed_half_way_finishes_with_each_run_done_once(tmp_path, watc
     path, begun = watched
     file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=10)
     directory = tmp_path / "runs"
-    command = [sys.executable, "-m", "gossamer", "sweep", file, "--out", directory, "--jobs", "2", "--load", path]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = ["sweep", str(file), "--out", str(directory), "--jobs", "2", "--load", str(path)]
+    os.mkfifo(tmp_path / "printed")
+    printed = os.open(tmp_path / "printed", os.O_RDONLY | os.O_NONBLOCK)
+    process = start(tmp_path / "printed", main, command, NUMBA_DISABLE_JIT=1)
     while len(finished(directory)) < 2:
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.02)
     process.kill()
-    process.communicate()  # returns when its jobs, which write to the same pipe, have ended as well
+    os.set_blocking(printed, True)
+    while os.read(printed, 1000):
+        pass  # it is empty when the jobs, which write to the same pipe, have ended as well
+    os.close(printed)
     before, half_way = finished(directory), begun()
     assert 2 <= len(before) < 6
     load_python([path])
@@ -216,7 +221,7 @@ def test_two_sweeps_in_one_directory_share_the_work(tmp_path, watched):
     file = toml(tmp_path / "g.toml", method="slow", seed=list(range(6)), rounds=4)
     command = ["sweep", str(file), "--out", str(tmp_path / "runs"), "--load", str(path)]
     printed = [tmp_path / "first", tmp_path / "second"]
-    for process in [start(output, main, command) for output in printed]:
+    for process in [start(output, main, command, NUMBA_DISABLE_JIT=1) for output in printed]:
         process.join()
     assert ["6 done" in output.read_text() for output in printed] == [True, True]
     assert len(begun()) == len(set(begun())) == 6
@@ -231,7 +236,7 @@ def test_interrupted_jobs_write_checkpoints(tmp_path, watched):
     file = toml(tmp_path / "g.toml", method="slow", seed=[0, 1], rounds=100, evaluations=50)
     directory = tmp_path / "runs"
     command = ["sweep", str(file), "--out", str(directory), "--jobs", "2", "--load", str(path)]
-    process = start(tmp_path / "printed", main, command)
+    process = start(tmp_path / "printed", main, command, NUMBA_DISABLE_JIT=1)
     while len(list(directory.glob("*/metrics.jsonl"))) < 2:
         assert process.exitcode is None
         time.sleep(0.02)

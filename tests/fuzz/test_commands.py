@@ -131,10 +131,11 @@ def test_what_the_system_refuses_is_a_sentence(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("redirection", "code", "told"),
-    [(">/dev/full", 2, "No space left on device"), (">&-", 0, ""), ("2>/dev/full nowhere", 2, "")],
+    [("table2 >/dev/full", 2, "No space left on device"), ("table2 >&-", 0, ""), ("nowhere 2>/dev/full", 2, "")],
 )
 def test_output_that_cannot_be_written(redirection, code, told):
-    line = f'"{sys.executable}" -m gossamer show method {redirection}'
+    """With a command that needs no torch, because each is a process of its own."""
+    line = f'"{sys.executable}" -m gossamer paper show {redirection}'
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert told in done.stderr

@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -67,43 +68,36 @@ def forged(rng, genuine: bytes, mark: Path) -> bytes:
     return sealed(buffer.getvalue())
 
 
-@pytest.mark.parametrize("numbers", chunks(30, 1500))
-def test_checkpoints_of_the_simulator(numbers, tmp_path):
-    run_digits(rounds=2, checkpoint=tmp_path / "genuine", checkpoint_every=1)
-    genuine = files.path_of(tmp_path / "genuine", 2).read_bytes()
-    place, mark = tmp_path / "forged", tmp_path / "executed"
-    place.mkdir()
+def survive(numbers, genuine: Path, place: Path, resume: Callable[[], object]) -> None:
+    """Let a run resume from forgeries of a genuine checkpoint, put into `place`."""
+    content, mark = genuine.read_bytes(), place.with_name("executed")
+    place.mkdir(parents=True)
     for number in numbers:
         with case(number) as rng:
-            files.path_of(place, 2).write_bytes(forged(rng, genuine, mark))
+            (place / genuine.name).write_bytes(forged(rng, content, mark))
             try:
-                run_digits(rounds=3, checkpoint=place)
+                resume()
             except GossamerError:
                 pass
             finally:
                 for path in place.iterdir():
                     path.unlink()
             assert not mark.exists(), "code in a file was executed"
+
+
+@pytest.mark.parametrize("numbers", chunks(30, 1500))
+def test_checkpoints_of_the_simulator(numbers, tmp_path):
+    run_digits(rounds=2, checkpoint=tmp_path / "genuine", checkpoint_every=1)
+    genuine, place = files.path_of(tmp_path / "genuine", 2), tmp_path / "forged"
+    survive(numbers, genuine, place, lambda: run_digits(rounds=3, checkpoint=place))
 
 
 @pytest.mark.parametrize("numbers", chunks(30, 1500))
 def test_checkpoints_of_real_nodes(numbers, tmp_path):
     alone = topology.complete(1)
     Site(tmp_path / "genuine", alone, every=1).train(2)
-    genuine = files.path_of(tmp_path / "genuine" / "node-0", 2).read_bytes()
-    place, mark = tmp_path / "forged" / "node-0", tmp_path / "executed"
-    place.mkdir(parents=True)
-    for number in numbers:
-        with case(number) as rng:
-            files.path_of(place, 2).write_bytes(forged(rng, genuine, mark))
-            try:
-                Site(tmp_path / "forged", alone, every=1).train(3)
-            except GossamerError:
-                pass
-            finally:
-                for path in place.iterdir():
-                    path.unlink()
-            assert not mark.exists(), "code in a file was executed"
+    genuine, place = files.path_of(tmp_path / "genuine" / "node-0", 2), tmp_path / "forged"
+    survive(numbers, genuine, place / "node-0", lambda: Site(place, alone, every=1).train(3))
 
 
 @pytest.mark.parametrize("numbers", chunks(200, 2000, size=2000))

@@ -1,19 +1,52 @@
-"""Four processes as torchrun starts them, forked from one that has imported the trainer: they begin at once."""
+"""Four processes as torchrun starts them, forked from one that has imported the trainer: they begin at once.
+
+A program makes all runs with one trainer, because the import takes long: `python -m tests.integrations.NAME DIRECTORY`.
+"""
 
 import multiprocessing
 import os
 import socket
+import subprocess
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from gossamer.optim import DecentralizedOptimizer
 from tests.optim.nodes import _save_coverage
+from tests.optim.tasks import flat
 
 N = 4
+
+
+def made_by(program: str, out: Path) -> dict[str, Any]:
+    """What the runs of a program returned, by name, and what it printed."""
+    command = [sys.executable, "-m", f"tests.integrations.{program}", str(out)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=880)
+    assert done.returncode == 0, done.stderr
+    return {"printed": done.stdout, **torch.load(out / "results.pt", weights_only=True)}
+
+
+def plain_steps(
+    model: nn.Module, optimizer: DecentralizedOptimizer, schedule: Any, losses: Iterable[Tensor], clip: float | None
+) -> Tensor:
+    """The model after every step of a loop without a trainer."""
+    trace = []
+    for loss in losses:
+        optimizer.zero_grad()
+        loss.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        schedule.step()
+        trace.append(flat(model))
+    optimizer.close()
+    return torch.stack(trace)
 
 
 def launch(place: Path, work: Callable[..., Any], *args: Any, timeout: float = 240.0) -> list[Any]:
@@ -57,6 +90,9 @@ def _main(rank: int, port: int, place: Path, work: Callable[..., Any], args: tup
             result = f"{type(error).__name__}: {error}"
         torch.save(result, place / f"{rank}.tmp")
         (place / f"{rank}.tmp").rename(place / f"{rank}.pt")
+        # Rank 0 keeps the meeting point, which under torchrun outlives every node.
+        while rank == 0 and isinstance(result, dict) and len(list(place.glob("*.pt"))) < N:
+            time.sleep(0.02)
         output.flush()
         _save_coverage()
         os._exit(0)

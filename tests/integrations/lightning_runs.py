@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gossamer
 from gossamer.integrations.lightning import GossipStrategy
-from tests.integrations.launch import N, launch
+from tests.integrations.launch import N, launch, plain_steps
 from tests.optim.tasks import flat
 
 EPOCHS, LONGEST = 2, 6
@@ -83,19 +83,13 @@ def fit(module: Module, place: Path, strategy: Any = None, ckpt_path: str | None
 
 
 def plain_loop(rank: int) -> Tensor:
-    model, loader, trace = network(), own_loader(rank), []
+    model, loader = network(), own_loader(rank)
     optimizer = optimizer_for(model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.5)
     torch.manual_seed(100 + rank)
-    for _ in range(EPOCHS):
-        for inputs, targets in gossamer.rounds(loader, LONGEST):
-            optimizer.zero_grad()
-            (model(inputs) - targets).square().mean().backward()
-            optimizer.step()
-            schedule.step()
-            trace.append(flat(model))
-    optimizer.close()
-    return torch.stack(trace)
+    batches = (batch for _ in range(EPOCHS) for batch in gossamer.rounds(loader, LONGEST))
+    losses = ((model(inputs) - targets).square().mean() for inputs, targets in batches)
+    return plain_steps(model, optimizer, schedule, losses, clip=None)
 
 
 def whole(rank: int, place: Path) -> dict[str, Any]:

@@ -1,26 +1,23 @@
 """Lightning on four real processes: the plain loop's trajectory, the same bits after kill -9, wrong ways refused."""
 
-import subprocess
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 
-pytest.importorskip("lightning", reason="needs Lightning")
+from tests.integrations.launch import made_by
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(find_spec("lightning") is None, reason="pip install 'gossamer[lightning]'"),
+]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All runs, made by one program that imports Lightning once."""
     out = tmp_path_factory.mktemp("lightning")
-    program = [sys.executable, "-m", "tests.integrations.lightning_runs", str(out)]
-    done = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=880)
-    assert done.returncode == 0, done.stderr
-    return {"printed": done.stdout, "out": out, **torch.load(out / "results.pt", weights_only=True)}
+    return {"out": out, **made_by("lightning_runs", out)}
 
 
 def test_sites_of_unequal_size_follow_the_plain_loop(runs: dict[str, Any]) -> None:

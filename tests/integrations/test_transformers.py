@@ -1,27 +1,25 @@
 """Hugging Face on four real processes: the plain loop's trajectory, the same bits after kill -9, wrong ways refused."""
 
-import subprocess
-import sys
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="needs Transformers")
-pytest.importorskip("accelerate", reason="needs Accelerate")
+from tests.integrations.launch import made_by
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        find_spec("transformers") is None or find_spec("accelerate") is None,
+        reason="pip install 'gossamer[transformers]'",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All runs, made by one program that imports Transformers once."""
-    out = tmp_path_factory.mktemp("transformers")
-    program = [sys.executable, "-m", "tests.integrations.transformers_runs", str(out)]
-    done = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=880)
-    assert done.returncode == 0, done.stderr
-    return {"printed": done.stdout, **torch.load(out / "results.pt", weights_only=True)}
+    return made_by("transformers_runs", tmp_path_factory.mktemp("transformers"))
 
 
 def test_sites_of_unequal_size_follow_the_plain_loop(runs: dict[str, Any]) -> None:

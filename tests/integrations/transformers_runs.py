@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from transformers import (
 
 import gossamer
 from gossamer.integrations.transformers import GossipTrainer, one_process
-from tests.integrations.launch import launch
+from tests.integrations.launch import launch, plain_steps
 from tests.optim.tasks import flat
 
 STEPS = 12
@@ -97,19 +98,16 @@ def trained(kind: Any, rank: int, place: Path, kill_at: int | None = None, resum
 
 def plain_loop(watch: "Watch") -> Tensor:
     """What the Trainer does with its batches: the step size falls to 0 on a line, gradients are clipped at norm 1."""
-    model, trace = language_model().train(), []
+    model = language_model().train()
     optimizer = optimizer_for(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda r: (STEPS - r) / STEPS)
-    for batch, dropout in zip(watch.batches, watch.dropout, strict=False):
-        torch.set_rng_state(dropout)
-        optimizer.zero_grad()
-        model(**batch, num_items_in_batch=batch["labels"].numel()).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        trace.append(flat(model))
-    optimizer.close()
-    return torch.stack(trace)
+
+    def losses() -> Iterator[Tensor]:
+        for batch, dropout in zip(watch.batches, watch.dropout, strict=False):
+            torch.set_rng_state(dropout)
+            yield model(**batch, num_items_in_batch=batch["labels"].numel()).loss
+
+    return plain_steps(model, optimizer, schedule, losses(), clip=1.0)
 
 
 def whole(rank: int, place: Path) -> dict[str, Any]:
@@ -185,6 +183,8 @@ def wrong(rank: int, place: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    language_model().save_pretrained(out / "first")  # what Transformers works out only once, all processes inherit
     results = {
         "whole": launch(out, whole, out / "whole"),
         "wrong": launch(out, wrong, out / "wrong"),

@@ -11,11 +11,11 @@ import pytest
 
 from gossamer.cli import main
 from tests.links.programs import OTHER_SERVICE, ports_of_torch, train
+from tests.namespaces import WORLD, hosts, why_not
 from tests.processes import run_nodes
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("ip", "unshare", "wg", "wg-quick", "nft", "bash", "mount")
-WORLD = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 SITES = """
 [[site]]
 name = "berlin"
@@ -28,7 +28,8 @@ neighbours = ["berlin"]
 """
 
 # Each host is a network namespace on one switch. A site does what its operator would do: wg-quick up, ./launch.sh.
-NETWORK = """
+NETWORK = (
+    """
 set -eu
 program() { "$PYTHON" -m tests.links.programs "$@"; }
 until_there_is() { until [ -e $1 ]; do [ ! -e failed ]; sleep 0.2; done }
@@ -56,20 +57,9 @@ site() {
   wait $launched
 }
 export -f program until_there_is site
-mkdir -p /run/netns
-mount -t tmpfs netns /run/netns
-ip link add switch type bridge
-ip link set switch up
-k=1
-for host in berlin lima stranger; do
-  ip netns add $host
-  ip link add port-$host type veth peer name eth0 netns $host
-  ip link set port-$host master switch up
-  ip -n $host address add 192.0.2.$k/24 dev eth0
-  ip -n $host link set lo up
-  ip -n $host link set eth0 up
-  k=$((k + 1))
-done
+"""
+    + hosts("192.0.2", "berlin", "lima", "stranger")
+    + """
 # The stranger sends packets for the addresses inside the tunnels straight to the hosts.
 ip -n stranger route add 10.77.0.1 via 192.0.2.1
 ip -n stranger route add 10.77.0.2 via 192.0.2.2
@@ -92,18 +82,15 @@ wait $sites
 [ ! -e failed ]
 sleep 0.3
 """
+)
 
 
 def able() -> str:
     """Why tunnels cannot be made here; empty if they can."""
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return "WireGuard and network namespaces need root on Linux"
-    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if lacking:
-        return f"WireGuard and network namespaces need {', '.join(lacking)}"
     probe = "ip link add left type veth && ip link add switch type bridge && nft add table inet probe"
-    if subprocess.run([*WORLD, "sh", "-c", probe], capture_output=True, check=False).returncode:
-        return "this machine lets nobody make network namespaces, bridges, veth pairs and firewall rules"
+    made = "network namespaces, bridges, veth pairs and firewall rules"
+    if reason := why_not("WireGuard and network namespaces", TOOLS, probe, made):
+        return reason
     command = [*WORLD, "ip", "link", "add", "probe", "type", "wireguard"]
     kernel = subprocess.run(command, capture_output=True, check=False)
     if kernel.returncode and (shutil.which("wireguard-go") is None or not Path("/dev/net/tun").exists()):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gossamer import methods, topology
+from gossamer._common.checkpoint_file import is_finite
 from gossamer.network import SimulatedNetwork
 from gossamer.testing.trajectories import Task, distance, library_run, reference_run
 
@@ -80,3 +81,16 @@ def test_relayed_half_steps_are_one_round_younger_than_they_are_far_away():
     for i in range(5):
         arrived = [halves[-1 - max(0, abs(i - j) - 1)][j] for j in range(5)]
         assert torch.allclose(x[i], torch.stack(arrived).mean(0), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("method", methods.BUILT_IN)
+def test_a_state_begins_with_numbers(method: str) -> None:
+    """A checkpoint of round 0 holds the state, and what is not finite is not saved."""
+    where, chosen = topology.chain(3), methods.get(method)
+    torch.use_deterministic_algorithms(True)  # memory that nobody has written to is full of nan
+    try:
+        assert torch.empty(1).isnan()
+        state = chosen.initial(torch.ones(3, 2), SimulatedNetwork(where, torch.float32))
+        assert is_finite(state.tensors())
+    finally:
+        torch.use_deterministic_algorithms(False)

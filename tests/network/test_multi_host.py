@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,31 +12,17 @@ import pytest
 
 from gossamer.links.site_files import write_site_files
 from gossamer.links.sites import read_plan
+from tests.namespaces import WORLD, hosts, why_not
 from tests.optim.nodes import run_script
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "multi_host.md").read_text(encoding="utf-8")
 SITES = ("berlin", "lima", "tokyo")
-WORLD = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-TOOLS = ("ip", "bridge", "unshare", "bash")
 
 # Berlin and Tokyo hang on the same switch as Lima, but may not talk to each other. Lima keeps the meeting point.
-CHAIN = """
+CHAIN = f"""
 set -eu
-mkdir -p /run/netns
-mount -t tmpfs netns /run/netns
-ip link add switch type bridge
-ip link set switch up
-k=1
-for site in berlin lima tokyo; do
-  ip netns add $site
-  ip link add port-$site type veth peer name eth0 netns $site
-  ip link set port-$site master switch up
-  ip -n $site address add 10.0.0.$k/24 dev eth0
-  ip -n $site link set lo up
-  ip -n $site link set eth0 up
-  k=$((k + 1))
-done
+{hosts("10.0.0", *SITES)}
 bridge link set dev port-berlin isolated on
 bridge link set dev port-tokyo isolated on
 rank=0
@@ -129,22 +114,12 @@ def chain(directory: Path, program: str, **environment: str) -> None:
     subprocess.run([*WORLD, "bash", "-c", CHAIN], cwd=directory, env=shared, check=True, timeout=200)
 
 
-def able() -> str:
-    """Why namespaces cannot be made here; empty if they can."""
-    if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return "network namespaces need root on Linux"
-    lacking = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if lacking:
-        return f"network namespaces need {', '.join(lacking)}"
-    probe = (
-        "ip link add left type veth peer name right && ip link add switch type bridge && "
-        "ip link set left master switch && bridge link set dev left isolated on"
-    )
-    tried = subprocess.run([*WORLD, "sh", "-c", probe], capture_output=True, check=False)
-    return "this machine lets nobody make network namespaces, bridges and veth pairs" if tried.returncode else ""
-
-
-WHY_NOT = able()
+PROBE = (
+    "ip link add left type veth peer name right && ip link add switch type bridge && "
+    "ip link set left master switch && bridge link set dev left isolated on"
+)
+TOOLS = ("ip", "bridge", "unshare", "bash")
+WHY_NOT = why_not("network namespaces", TOOLS, PROBE, "network namespaces, bridges and veth pairs")
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import torch
 from tests.optim import cases
 from tests.optim.nodes import run, values
 
+pytestmark = pytest.mark.timeout(400)
+
 FOUR = [
     "overlap", "other_ranks", "coalesced", "bf16_wire", "network_verbs", "saved_and_loaded", "forgotten_model",
     "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "late_group", "written_parameters",

@@ -12,6 +12,8 @@ from torch import Tensor
 from tests.optim import restarts
 from tests.optim.nodes import run, values
 
+pytestmark = pytest.mark.timeout(400)
+
 CHAIN = restarts.CHAIN
 
 

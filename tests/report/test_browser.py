@@ -8,9 +8,10 @@ from gossamer.report import write_report
 from tests.report.browser import Browser, browser, find_browser
 from tests.report.stored_runs import copied
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="there is no chromium on the path; set GOSSAMER_CHROMIUM to one"
-)
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(find_browser() is None, reason="there is no chromium on the path; set GOSSAMER_CHROMIUM to one"),
+]
 
 # Draws every chart of the panel in view as a reader would: by coming to it.
 SEE_ALL = """(async () => {
@@ -95,7 +96,7 @@ def test_pointing_at_a_chart_tells_the_figures(page):
     assert "±" in told
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
 def test_it_fits_the_window_and_follows_the_theme(page, pages, width, dark):
     page.open(pages[0], width=width, dark=dark)
     page.run(SEE_ALL)

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer import methods
-from gossamer._common import specs
+from gossamer._common import checks
 from gossamer.data import partition
 from gossamer.engine import schedule
 from gossamer.errors import GossamerError
@@ -40,6 +40,6 @@ def test_what_is_wrong_gets_a_sentence(make, words):
 def test_a_parameter_of_any_other_type_is_a_word():
     def build(title: str) -> None: ...
 
-    assert specs.parameters("thing", "x", build, "title=a b") == {"title": "a b"}
+    assert checks.parameters("thing", "x", build, "title=a b") == {"title": "a b"}
     with pytest.raises(GossamerError, match=r"needs title, as in 'x:title=\.\.\.'"):
-        specs.parameters("thing", "x", build, "")
+        checks.parameters("thing", "x", build, "")
