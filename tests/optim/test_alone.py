@@ -65,6 +65,8 @@ def test_decoupled_weight_decay_shrinks_before_the_step(make: Any) -> None:
             for p, entry in plain.state.items():
                 if "half" in entry:  # the memory of the last half step takes part
                     entry["half"].sub_(p, alpha=0.05 * 0.1)
+                if "start" in entry:  # and so does that of where local steps began
+                    entry["start"].mul_(1 - 0.05 * 0.1)
                 p.mul_(1 - 0.05 * 0.1)
         plain.resend()
         plain.step()
