@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_fraction, whole_number
+from gossamer.errors import InputError
 from gossamer.methods.contract import Facts, Method, Scalar, State, add_scaled_, decay_and_add_
 from gossamer.network.contract import Network
 
@@ -102,7 +103,12 @@ class KGT(Method):
             x.copy_(wx)
 
 
-def take_every(method: Any, every: int) -> None:
+def take_every(method: Any, every: int | Tensor) -> None:
     """Check the number of steps from one exchange to the next, and let the method's facts say it."""
+    if isinstance(every, Tensor):
+        raise InputError(
+            f"The parameter groups differ in every, the steps between two exchanges of {method.facts.title}, which all "
+            f"must share."
+        )
     whole_number(every, f"the steps between two exchanges ('every') of {method.facts.title}", least=1)
     object.__setattr__(method, "facts", replace(method.facts, every=every))

@@ -91,7 +91,7 @@ def test_running_sums_are_made_anew_now_and_then(monkeypatch: pytest.MonkeyPatch
 def test_running_sums_hold_for_50000_rounds_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     worst, off = drift(50_000 + compressed.REBUILD - 1, compressed.REBUILD, monkeypatch)
     assert worst < 1e-5
-    assert off < 1e-3
+    assert off < 1e-3  # Momentum Tracking itself, all in float32: 6e-4 after 20,000 rounds
 
 
 def optimum_of(problem: Quadratic, method: Method, graph: Topology, lr: float, rounds: int) -> float:

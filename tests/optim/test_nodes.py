@@ -27,7 +27,7 @@ TWO = ["other_schedule", "lonely_message", "lonely_resend", "lonely_freeze", "si
 @cache
 def _launch(n: int) -> list[dict[str, Any]]:
     """One launch serves all cases of n processes."""
-    return values(n, cases.run_all, {2: TWO, 4: FOUR, 5: FIVE}[n], timeout=100)
+    return values(n, cases.run_all, {2: TWO, 4: FOUR, 5: FIVE}[n], timeout=150)
 
 
 def _returned(n: int, case: str) -> list[Any]:
