@@ -1,5 +1,6 @@
 """The public names, listed once: type checkers read this file, `__init__.py` loads each name at its first use."""
 
+from . import compression as compression
 from . import data as data
 from . import engine as engine
 from . import errors as errors
@@ -22,10 +23,16 @@ from .errors import DiskError as DiskError
 from .errors import GossamerError as GossamerError
 from .errors import InputError as InputError
 from .errors import PeerError as PeerError
+from .methods import BEER as BEER
 from .methods import D2 as D2
 from .methods import DSGD as DSGD
+from .methods import EDM as EDM
+from .methods import KGT as KGT
+from .methods import LED as LED
 from .methods import ABm as ABm
 from .methods import AllReduceSGDm as AllReduceSGDm
+from .methods import ChocoSGD as ChocoSGD
+from .methods import ChocoSGDm as ChocoSGDm
 from .methods import DecentLaM as DecentLaM
 from .methods import DSGDm as DSGDm
 from .methods import Facts as Facts
@@ -33,6 +40,7 @@ from .methods import GradientTracking as GradientTracking
 from .methods import GTAdam as GTAdam
 from .methods import Method as Method
 from .methods import MomentumTracking as MomentumTracking
+from .methods import MoTEF as MoTEF
 from .methods import Needs as Needs
 from .methods import QGDSGDm as QGDSGDm
 from .methods import RelaySum as RelaySum

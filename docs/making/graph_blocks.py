@@ -12,7 +12,9 @@ FAMILIES = (
     "ring", "chain", "star", "complete", "grid", "torus", "hypercube", "exponential", "balanced-tree",
     "random-regular:degree=4", "erdos-renyi:probability=0.5", "small-world",
 )  # fmt: skip
-SCHEDULES = ("one-peer-exponential", "random-matchings")
+SCHEDULES = (
+    "one-peer-exponential", "random-matchings", "base", "base:degree=2", "simple-base", "epidemic", "lossy",
+)  # fmt: skip
 DRAWN = 8
 SIDE = 120
 

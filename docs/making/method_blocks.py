@@ -59,11 +59,12 @@ def method(name: str) -> str:
     facts = cls.facts
     promises = [meaning for key, (_, meaning) in PROMISES.items() if getattr(facts, key)]
     runs = [kind for kind, graph in KINDS.items() if _accepts(cls, graph)]
+    each = " per round and edge"
     rows = [
         ["name", f"`{cls.name}`"],
         ["needs", str(facts.needs)],
         ["runs on", ", ".join(runs)],
-        ["sends", facts.cost + ("" if facts.sends == "all-reduce" else " per round and edge")],
+        ["sends", facts.cost + ("" if facts.sends == "all-reduce" else " per edge" if facts.every > 1 else each)],
         ["remembers", f"{_remembers(cls)} beside the model and its gradient"],
         ["message travels during the next gradient", "yes" if facts.overlaps else "no"],
         ["hyper-parameters", _hyperparameters(cls)],

@@ -12,6 +12,7 @@ PAGES = {
     "gossamer": "api/gossamer.md",
     "gossamer.methods": "api/methods.md",
     "gossamer.topology": "api/topology.md",
+    "gossamer.compression": "api/compression.md",
     "gossamer.data": "api/data.md",
     "gossamer.data.partition": "api/partition.md",
     "gossamer.models": "api/models.md",

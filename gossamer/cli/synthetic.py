@@ -54,7 +54,8 @@ def synthetic(
     seed
         Seed of the b_i, of the noise and of random graphs.
     methods
-        Methods separated by commas; by default all, and those that cannot use the graph run on one that they can.
+        Methods separated by commas; by default all but those for slow links. Methods that cannot use the graph run on
+        one that they can.
     draws
         Independent draws of the b_i to average over.
     out

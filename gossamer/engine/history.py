@@ -11,6 +11,7 @@ from torch import Tensor
 from gossamer._common.formatting import Row, html_table, word
 from gossamer.errors import InputError
 from gossamer.methods import Method
+from gossamer.methods.compressed import REBUILD
 from gossamer.topology import Topology
 
 _LONGEST_TABLE = 11
@@ -220,19 +221,26 @@ def consensus_distance(x: Tensor) -> float:
 def bytes_per_node(method: Method, topology: Topology, dim: int, width: int, rounds: int) -> float:
     """What a node has sent after `rounds` rounds, the mean over the nodes.
 
-    A method sends `facts.sends` vectors of `dim` numbers, `width` bytes each, over every edge in every round. An
-    all-reduce counts as a ring all-reduce does: 2 (N - 1)/N vectors for each node; `facts.starts_with_all_reduce` adds
-    one to the first round. What a method that overlaps sends in a round is mixed with the weights of the next.
+    In every `facts.every`-th round a method sends `facts.sends` vectors of `dim` numbers over every edge, `width` bytes
+    for each number or what its compressor makes of them; what is compressed is sent as it is, in float64, every
+    `REBUILD` steps. An all-reduce counts as a ring all-reduce does: 2 (N - 1)/N vectors for each node;
+    `facts.starts_with_all_reduce` adds one to the first round. What a method that overlaps sends in a round is mixed
+    with the weights of the next.
     """
-    vector = dim * width
-    all_reduce = 2 * (topology.n - 1) / topology.n * vector
-    if method.facts.sends == "all-reduce":
+    facts, whole_vector = method.facts, dim * width
+    all_reduce = 2 * (topology.n - 1) / topology.n * whole_vector
+    if facts.sends == "all-reduce":
         return rounds * all_reduce
     # Every entry of W beside a node's own is one message.
     edges = [(len(mixing.indices) - mixing.n) / mixing.n for mixing in topology.mixings]
-    if method.facts.overlaps:
-        edges = edges[1:] + edges[:1]
-    whole, rest = divmod(rounds, topology.period)
-    degrees = whole * sum(edges) + sum(edges[:rest])
-    start = all_reduce if rounds and method.facts.starts_with_all_reduce else 0.0
-    return method.facts.sends * vector * degrees + start
+    exchanges = rounds // facts.every
+    weights_of = [
+        edges[(k * facts.every - 1 + facts.overlaps) % topology.period] for k in range(1, topology.period + 1)
+    ]
+    whole, rest = divmod(exchanges, topology.period)
+    messages = whole * sum(weights_of) + sum(weights_of[:rest])
+    vectors = messages * whole_vector
+    if facts.compresses:
+        vectors = messages * method.compressor.bytes(dim, width)
+        vectors += exchanges // REBUILD * edges[0] * (8 * dim - method.compressor.bytes(dim, width))
+    return facts.sends * vectors + (all_reduce if rounds and facts.starts_with_all_reduce else 0.0)

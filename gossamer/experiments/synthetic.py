@@ -167,6 +167,8 @@ def _choose(config: SyntheticConfig, graph: Topology) -> tuple[list[tuple[Method
         return [(m, graph) for m in named], []
     chosen, notes = [], []
     for name in rules.BUILT_IN:
+        if name in rules.FOR_SLOW_LINKS:
+            continue
         method = _make(name, config.beta)
         fitting, note = _fit(method, graph)
         if note:

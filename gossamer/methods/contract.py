@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from gossamer import compression
 from gossamer._common import checks
 from gossamer._common.formatting import html_table
+from gossamer.compression import Compressor
 from gossamer.errors import InputError, unknown
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.topology import Needs, Topology
@@ -31,13 +33,16 @@ def _fact(default: object, explanation: str, label: str = "") -> Any:
 class Facts:
     """What a method is, costs, needs and promises. Every promise is checked by `gossamer.testing.check_method`.
 
-    >>> Facts(title="DSGD", sends=1).cost
-    '1 vector'
+    >>> Facts(title="DSGD", sends=1).cost, Facts(title="K-GT", sends=2, every=5).cost
+    ('1 vector', '2 vectors every 5 rounds')
     """
 
     title: str = field(metadata={"explanation": "The name as papers write it.", "label": ""})
     citation: str = _fact("", "Where the method comes from.")
-    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in a round, or "all-reduce".')
+    sends: int | Literal["all-reduce"] = _fact(1, 'Vectors sent over each edge in an exchange, or "all-reduce".')
+    every: int = _fact(1, "Rounds from one exchange to the next: in between, a node is silent.")
+    compresses: bool = _fact(False, "What is sent goes through the compressor that `compress` names.")
+    uncompressed: str = _fact("", "The method that it is with the identity as compressor and gamma = 1.")
     starts_with_all_reduce: bool = _fact(False, "The first step takes an additional all-reduce.")
     needs: Needs = field(default=Needs(), metadata={"explanation": "What it needs of the graph.", "label": ""})
     exact: bool = _fact(
@@ -70,7 +75,9 @@ class Facts:
         """What crosses an edge in one round, in words."""
         if self.sends == "all-reduce":
             return "one all-reduce"
-        return f"{self.sends} vector{'' if self.sends == 1 else 's'}"
+        kind = "compressed vector" if self.compresses else "vector"
+        often = f" every {self.every} rounds" if self.every > 1 else ""
+        return f"{self.sends} {kind}{'' if self.sends == 1 else 's'}{often}"
 
     def _repr_html_(self) -> str:
         promised = [(label, meaning) for name, (label, meaning) in self.promises().items() if getattr(self, name)]
@@ -103,6 +110,9 @@ class State:
     keeps: ClassVar[tuple[str, ...] | None] = None
     """The vectors that stay valid when nodes leave or join; None: unknown, and the method starts again."""
 
+    sends_x: ClassVar[bool] = True
+    """Whether messages that overlap hold x itself, so that a write to x between two steps comes too late for them."""
+
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
         """Go on among other nodes: what `keeps` names has been taken over, all else is as `initial` made it.
 
@@ -117,7 +127,7 @@ class State:
         x.mul_(factor)
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, Pending):
+            if isinstance(value, Pending) and self.sends_x:
                 value.wait()[0].mul_(factor)
 
     def tracked(self) -> Tensor | None:
@@ -127,6 +137,10 @@ class State:
     def correction(self) -> Tensor | None:
         """See `Method.correction`."""
         return None
+
+    def known(self) -> list[tuple[Tensor, Tensor]]:
+        """What the neighbours know of each vector that is sent compressed, h, with W h - h as it is kept."""
+        return []
 
     def tensors(self) -> dict[str, Any]:
         """Everything in the state as plain tensors and numbers. Messages under way are waited for first."""
@@ -241,6 +255,11 @@ class Method(ABC):
         """The numbers the method was made with."""
         names = _field_names(type(self))
         return dict(vars(self)) if names is None else {name: getattr(self, name) for name in names}
+
+    @property
+    def compressor(self) -> Compressor:
+        """What vectors go through before they are sent: what the hyper-parameter `compress` names, else nothing."""
+        return compression.get(self.hyperparameters["compress"] if self.facts.compresses else "identity")
 
     @property
     def momentum(self) -> Scalar:

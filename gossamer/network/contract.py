@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from gossamer.compression import Compressed
+
 
 @runtime_checkable
 class Pending(Protocol):
@@ -52,9 +54,11 @@ class Network(Protocol):
         """The number of nodes."""
         ...
 
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Average each vector with the neighbours: node i receives sum_j W_ij v_j, with the weights W of `round`.
 
+        A compressed vector travels in its compressor's encoding, and v_j are the numbers that it decodes to; they are
+        summed in the type of `out`.
         All vectors travel in one message per neighbour. They are read before the call returns, so the caller may
         overwrite them afterwards. The results are written into `out`, one tensor per vector, which must not overlap
         the vectors and must be left alone until `wait()`; without `out` new tensors are made.

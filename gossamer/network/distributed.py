@@ -7,11 +7,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gossamer.compression import Compressed, Identity
 from gossamer.errors import GossamerError, InputError, PeerError
 from gossamer.network.agreement import check_same, open_board, own_node, tell_all
 from gossamer.network.contract import Pending, Ready
 from gossamer.network.faults import Fault
-from gossamer.network.transfer import Announced, Messenger, Mixed, Peers, Swapped
+from gossamer.network.transfer import Announced, Decoded, Messenger, Mixed, Peers, Swapped
 from gossamer.network.waiting import LONGEST, TIMEOUT, Waiting, close_at_exit, unclosed
 from gossamer.network.wire import CHANGE, END, Envelope, Form, Message, is_finite
 from gossamer.topology import Topology
@@ -69,24 +70,36 @@ class DistributedNetwork:
 
     # The verbs of the contract ---------------------------------------------------------------------------------------
 
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Send to the receivers of the round; sum_j W_ij v_j is made when it is waited for, in ascending node id."""
+        plain = [v.values if isinstance(v, Compressed) else v for v in vectors]
         if out is None:
-            out = tuple(torch.empty_like(v) for v in vectors)
+            out = tuple(torch.empty_like(v) for v in plain)
         if self.n == 1:
-            torch._foreach_copy_(list(out), list(vectors))
+            torch._foreach_copy_(list(out), plain)
             if not all(is_finite(v) for v in out):
                 raise self._not_finite(round)
             return Ready(*out)
         self._prepare()
         peers, messenger = self._peers(round), self.messenger
-        envelope = messenger.envelope(vectors, outgoing=1, wire=torch.bfloat16 if self.wire else None)
+        if any(isinstance(v, Compressed) for v in vectors):
+            if self.wire is not None:
+                raise InputError("Compressed messages are shorter than wire='bf16' could make them; leave out wire=.")
+            if not all(is_finite(v) for v in plain):
+                raise self._not_finite(round)
+            parcels = [v if isinstance(v, Compressed) else Identity().compress(v) for v in vectors]
+            wires = tuple(parcel.wire() for parcel in parcels)
+            envelope = messenger.envelope(wires, outgoing=1)
+            envelope.outgoing[0].fill(wires)
+            decoded = Decoded(messenger, envelope, out, peers, parcels)
+            return messenger.post(decoded, envelope.outgoing * len(peers.receivers), round)
+        envelope = messenger.envelope(plain, outgoing=1, wire=torch.bfloat16 if self.wire else None)
         message = envelope.outgoing[0]
-        message.fill(vectors)
+        message.fill(tuple(plain))
         if not is_finite(message.body):
             raise self._not_finite(round)
         if envelope.own is not message.vectors:
-            torch._foreach_copy_(envelope.own, list(vectors))
+            torch._foreach_copy_(envelope.own, plain)
         return messenger.post(Mixed(messenger, envelope, out, peers), [message] * len(peers.receivers), round)
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.compression import Compressed
 from gossamer.errors import InputError
 from gossamer.network.contract import Ready
 from gossamer.topology import Mixing, Topology
@@ -44,17 +45,19 @@ class SimulatedNetwork:
         self.dtype = dtype
         self.device = torch.device(device)
         self._period = topology.period
-        self._products: dict[tuple[int, torch.Size], Product] = {}
-        self._made: dict[tuple[int, bool], Product] = {}
+        self._products: dict[tuple[int, torch.Size, torch.dtype], Product] = {}
+        self._made: dict[tuple[int, bool, torch.dtype], Product] = {}
         self._owner: Tensor | None = None
 
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
         """W X for every vector X, with the weights of `round`."""
         index = round % self._period
+        stacks = [v.values if isinstance(v, Compressed) else v for v in vectors]
         if out is None:
-            out = tuple(torch.empty_like(v) for v in vectors)
-        for vector, result in zip(vectors, out, strict=True):
-            product = self._products.get((index, vector.shape)) or self._product_for(vector.shape, index)
+            out = tuple(torch.empty_like(v) for v in stacks)
+        for stack, result in zip(stacks, out, strict=True):
+            vector = stack.to(result.dtype)
+            product = self._products.get((index, vector.shape, vector.dtype)) or self._product_for(vector, index)
             product(vector, result)
         return Ready(*out)
 
@@ -85,49 +88,50 @@ class SimulatedNetwork:
             self._reverse = torch.from_numpy(np.lexsort((both[:, 0], both[:, 1]))).to(self.device)
         return self._owner, self._reverse
 
-    def _product_for(self, shape: torch.Size, index: int) -> Product:
-        """The product with these weights that is the fastest for stacks of this shape, found once."""
+    def _product_for(self, stack: Tensor, index: int) -> Product:
+        """The product with these weights that is the fastest for stacks of this shape and type, found once."""
+        shape = stack.shape
         if len(shape) != 2 or shape[0] != self.n:
             raise InputError(
                 f"mix was given a tensor of the shape {tuple(shape)}, but a simulation mixes stacks "
                 f"[N, d] with one row for each of the N = {self.n} nodes; keep a row per node: sums and means of "
                 f"coordinates run over dim=-1, and net.average(v, round=round) is the mean over the nodes."
             )
-        kind = index, self.n**2 * shape[1] <= DENSE_WITHIN
+        kind = index, self.n**2 * shape[1] <= DENSE_WITHIN, stack.dtype
         if kind not in self._made:
             self._made[kind] = self._make(*kind)
-        self._products[index, shape] = self._made[kind]
+        self._products[index, shape, stack.dtype] = self._made[kind]
         return self._made[kind]
 
-    def _make(self, index: int, is_small: bool) -> Product:
+    def _make(self, index: int, is_small: bool, dtype: torch.dtype) -> Product:
         mixing = self.topology.at(index)
         share = len(mixing.values) / self.n**2
         if self.device.type != "cpu":
-            return self._dense(mixing) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing)
-        if self._mkl_helps():
-            return self._dense(mixing) if share > DENSE_FROM or is_small else self._sparse(mixing)
-        return self._dense(mixing) if share > DENSE_FROM_WITHOUT_MKL else self._neighbour_sums(mixing)
+            return self._dense(mixing, dtype) if self.n <= DENSE_UP_TO else self._neighbour_sums(mixing, dtype)
+        if self._mkl_helps(dtype):
+            return self._dense(mixing, dtype) if share > DENSE_FROM or is_small else self._sparse(mixing, dtype)
+        return self._dense(mixing, dtype) if share > DENSE_FROM_WITHOUT_MKL else self._neighbour_sums(mixing, dtype)
 
-    def _mkl_helps(self) -> bool:
+    def _mkl_helps(self, dtype: torch.dtype) -> bool:
         available: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-        return available and self.dtype in (torch.float32, torch.float64)
+        return available and dtype in (torch.float32, torch.float64)
 
-    def _dense(self, mixing: Mixing) -> Product:
-        weights = torch.from_numpy(mixing.dense()).to(self.device, self.dtype)
+    def _dense(self, mixing: Mixing, dtype: torch.dtype) -> Product:
+        weights = torch.from_numpy(mixing.dense()).to(self.device, dtype)
 
         def product(x: Tensor, out: Tensor) -> None:
             torch.mm(weights, x, out=out)
 
         return product
 
-    def _sparse(self, mixing: Mixing) -> Product:
+    def _sparse(self, mixing: Mixing, dtype: torch.dtype) -> Product:
         """`_neighbour_sums` by MKL, two to three times faster; the same bits on any number of threads."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse", UserWarning)  # its interface may change in some later release
             weights = torch.sparse_csr_tensor(
                 torch.from_numpy(mixing.indptr.astype(np.int32)),
                 torch.from_numpy(mixing.indices.astype(np.int32)),
-                torch.from_numpy(mixing.values.copy()).to(self.dtype),
+                torch.from_numpy(mixing.values.copy()).to(dtype),
                 size=(self.n, self.n),
             )
 
@@ -136,11 +140,11 @@ class SimulatedNetwork:
 
         return product
 
-    def _neighbour_sums(self, mixing: Mixing) -> Product:
+    def _neighbour_sums(self, mixing: Mixing, dtype: torch.dtype) -> Product:
         """out_i = sum_j W_ij x_j over the stored weights only, j ascending."""
         starts = torch.from_numpy(mixing.indptr.astype(np.int64)).to(self.device)
         senders = torch.from_numpy(mixing.indices.astype(np.int64)).to(self.device)
-        weights = torch.from_numpy(mixing.values.copy()).to(self.device, self.dtype)
+        weights = torch.from_numpy(mixing.values.copy()).to(self.device, dtype)
         bounds = mixing.indptr.tolist()
 
         def product(x: Tensor, out: Tensor) -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gossamer.compression import Compressed
 from gossamer.network.faults import Fault
 from gossamer.network.waiting import Waiting
 from gossamer.network.wire import END, Envelope, Envelopes, Form, Header, Message, mismatch
@@ -257,6 +258,31 @@ class Mixed(Arriving):
             for j, weight in self.peers.weights:
                 if j != node:
                     result.add_(arrived[j][k].to(result.dtype).sub_(mine), alpha=weight)
+
+
+class Decoded(Arriving):
+    """sum_j W_ij v_j of compressed vectors, `parcels` being this node's own."""
+
+    def __init__(
+        self,
+        messenger: Messenger,
+        envelope: Envelope,
+        out: tuple[Tensor, ...],
+        peers: Peers,
+        parcels: Sequence[Compressed],
+    ) -> None:
+        super().__init__(messenger, envelope, out, peers)
+        self.parcels = parcels
+
+    def unpack(self) -> None:
+        """Sum what the bytes say, in ascending node id."""
+        arrived = {peer: message.vectors for peer, _, message in self.receives}
+        for k, (result, own) in enumerate(zip(self.out, self.parcels, strict=True)):
+            result.zero_()
+            for j, weight in self.peers.weights:
+                mine = j == self.messenger.node
+                row = own.values if mine else own.compressor.decode(arrived[j][k], own.values)
+                result.add_(row, alpha=weight)
 
 
 class Swapped(Arriving):

@@ -160,8 +160,10 @@ class Bucket:
         """Mix the present x again and replace the mixed x, the first vector of a message.
 
         The message is as long as an ordinary one, so that a node that is alone in this gets an error from its peer's
-        header instead of a broken connection.
+        header instead of a broken connection. Where x is not in the message, there is nothing to replace.
         """
+        if not self.state.sends_x:
+            return
         for name, message in self.pending():
             mixed, *rest = message.wait()
             scratch = [torch.empty_like(r) for r in rest]

@@ -263,7 +263,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
 
     def _take_over_writes(self, bucket: Bucket) -> None:
         """Continue from what the user has written, or refuse it where the old values are already under way."""
-        if not self.method.facts.overlaps:
+        if not self.method.facts.overlaps or not bucket.state.sends_x:
             bucket.read()
         elif self._loaded and bucket.differs():
             raise InputError(

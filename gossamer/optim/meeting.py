@@ -99,7 +99,8 @@ class Meeting:
         everyone = self._method.sends == "all-reduce"
         if self._room is not None:
             self._network.announce_change(round + self._method.overlaps, self._room, to_all=everyone)
-        longest = max((bucket.x.nbytes for bucket in buckets), default=0)
+        width = 8 if self._method.compresses else 1  # a compressed vector may be sent as it is, in float64
+        longest = max((max(bucket.x.nbytes, width * bucket.x.numel()) for bucket in buckets), default=0)
         self._room = longest * (1 if self._method.sends == "all-reduce" else self._method.sends) + _COUNTS
 
     def _weigh(self, weights: list[float | None]) -> None:

@@ -1,4 +1,4 @@
-"""The twelve methods as optimizers. The formulas are in `gossamer.methods`; arguments are called as in torch.optim.
+"""The methods as optimizers. The formulas are in `gossamer.methods`; arguments are called as in torch.optim.
 
 Besides its hyper-parameters every optimizer takes the `Options` that all share: weight_decay, topology, node, ...
 """
@@ -226,6 +226,113 @@ class AllReduceSGDm(_Nesterov):
     """SGD with momentum on the exact average gradient: the centralized baseline. The graph is not used."""
 
     method = methods.AllReduceSGDm
+
+
+class EDM(_Momentum):
+    """EDM: D^2 with momentum. Needs what D^2 needs: even rings take weights="lazy"."""
+
+    method = methods.EDM
+
+
+class _Local(DecentralizedOptimizer):
+    """A method that exchanges in every `every`-th step and is silent in between."""
+
+    def __init__(
+        self, params: Params, lr: float, *, every: int = 5, momentum: float = 0.0, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(params, lr, {"every": every, "momentum": momentum}, **options)
+
+
+class LED(_Local):
+    """LED: `every` local steps, then an exchange of one vector. Needs what D^2 needs: lazy weights on even rings."""
+
+    method = methods.LED
+
+
+class KGT(_Local):
+    """K-GT: `every` local steps with a corrected gradient, then an exchange of two vectors."""
+
+    method = methods.KGT
+
+
+class ChocoSGD(DecentralizedOptimizer):
+    """CHOCO-SGD: decentralized SGD whose messages go through the compressor `compress`. Needs a static graph."""
+
+    method = methods.ChocoSGD
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        *,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(params, lr, {"compress": compress, "gamma": gamma}, **options)
+
+
+class ChocoSGDm(DecentralizedOptimizer):
+    """CHOCO-SGDm: DSGDm whose messages go through the compressor `compress`. Needs a static graph."""
+
+    method = methods.ChocoSGDm
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        momentum: float = 0.9,
+        *,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(params, lr, {"momentum": momentum, "compress": compress, "gamma": gamma}, **options)
+
+
+class BEER(DecentralizedOptimizer):
+    """BEER: Gradient Tracking whose messages go through the compressor `compress`. Needs a static graph."""
+
+    method = methods.BEER
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        *,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+        init: Literal["theorem", "zero"] = "theorem",
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(params, lr, {"compress": compress, "gamma": gamma, "init": init}, **options)
+
+
+class MoTEF(DecentralizedOptimizer):
+    """MoTEF: Momentum Tracking whose messages go through the compressor `compress`. Needs a static graph.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = MoTEF(model.parameters(), lr=0.05, compress="quantize:bits=4", topology="ring")
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> optimizer.step()
+    """
+
+    method = methods.MoTEF
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float,
+        momentum: float = 0.9,
+        *,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+        init: Literal["theorem", "zero"] = "theorem",
+        **options: Unpack[Options],
+    ) -> None:
+        hyperparameters = {"momentum": momentum, "compress": compress, "gamma": gamma, "init": init}
+        super().__init__(params, lr, hyperparameters, **options)
 
 
 def optimizer_of(method: Method, params: Params, lr: float, **options: Unpack[Options]) -> DecentralizedOptimizer:

@@ -26,6 +26,13 @@ MARKER_PATHS = {
     "x": "M-3.8,-2L-2,-3.8L0,-1.8L2,-3.8L3.8,-2L1.8,0L3.8,2L2,3.8L0,1.8L-2,3.8L-3.8,2L-1.8,0Z",
     "pentagon": "M0,-4.2L4,-1.3L2.5,3.4H-2.5L-4,-1.3Z",
     "hexagon": "M0,-4.2L3.6,-2.1V2.1L0,4.2L-3.6,2.1V-2.1Z",
+    "octagon": "M-1.6,-3.9H1.6L3.9,-1.6V1.6L1.6,3.9H-1.6L-3.9,1.6V-1.6Z",
+    "hexagon2": "M-4.2,0L-2.1,-3.6H2.1L4.2,0L2.1,3.6H-2.1Z",
+    "diamond-tall": "M0,-5L2.8,0L0,5L-2.8,0Z",
+    "star-square": "M-4,-4L0,-1.6L4,-4L1.6,0L4,4L0,1.6L-4,4L-1.6,0Z",
+    "star-diamond": "M0,-5.2L1.5,-1.5L5.2,0L1.5,1.5L0,5.2L-1.5,1.5L-5.2,0L-1.5,-1.5Z",
+    "star-triangle-up": "M0,-5.5L1.3,-0.8L4.8,2.8L0,1.5L-4.8,2.8L-1.3,-0.8Z",
+    "hexagram": "M0,-5L1.4,-2.5H4.3L2.9,0L4.3,2.5H1.4L0,5L-1.4,2.5H-4.3L-2.9,0L-4.3,-2.5H-1.4Z",
     "star": "M0,-5.5L1.4,-1.8L5.3,-1.7L2.2,0.7L3.3,4.5L0,2.3L-3.3,4.5L-2.2,0.7L-5.3,-1.7L-1.4,-1.8Z",
 }
 """Every marker as an SVG path around the origin."""
@@ -64,6 +71,13 @@ BUILT_IN = {
     "relaysum": Look(SKY, "dash", "hexagon"),
     "relaysum-m": Look(BLUE, "dash", "triangle-left"),
     "all-reduce-sgdm": Look(GREY, "solid", "triangle-right"),
+    "edm": Look(ORANGE, "dot", "octagon"),
+    "led": Look(GREY, "dash", "hexagon2"),
+    "k-gt": Look(GREEN, "dot", "diamond-tall"),
+    "choco-sgd": Look(SKY, "dot", "star-square"),
+    "choco-sgdm": Look(BLUE, "dot", "star-diamond"),
+    "beer": Look(GREEN, "dashdot", "star-triangle-up"),
+    "motef": Look(VERMILION, "dash", "hexagram", 2.2),
 }
 """The methods of Gossamer with their default hyper-parameters."""
 
@@ -108,9 +122,9 @@ def matplotlib_line(look: Look) -> dict[str, Any]:
     }
 
 
-def matplotlib_marker(look: Look) -> str:
-    """Matplotlib's letter for a marker."""
-    letters = {
+def matplotlib_marker(look: Look) -> str | tuple[int, int, int]:
+    """Matplotlib's letter for a marker, or the points, kind and angle of a star."""
+    letters: dict[str, str | tuple[int, int, int]] = {
         "circle": "o",
         "square": "s",
         "diamond": "D",
@@ -123,6 +137,13 @@ def matplotlib_marker(look: Look) -> str:
         "pentagon": "p",
         "hexagon": "h",
         "star": "*",
+        "octagon": "8",
+        "hexagon2": "H",
+        "diamond-tall": "d",
+        "star-square": (4, 1, 45),
+        "star-diamond": (4, 1, 0),
+        "star-triangle-up": (3, 1, 0),
+        "hexagram": (6, 1, 0),
     }
     return letters[look.marker]
 

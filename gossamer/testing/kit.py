@@ -10,6 +10,7 @@ from gossamer.errors import GossamerError, InputError, describe
 from gossamer.methods import Method, resolve
 from gossamer.methods.contract import refuse_lost_fields
 from gossamer.network import Ready
+from gossamer.testing.compressed_messages import COMPRESSION
 from gossamer.testing.properties import CONTRACT, PROMISES, Property
 from gossamer.testing.trial import Trial
 from gossamer.topology import Topology
@@ -83,7 +84,8 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Conforma
     """Check a method (a class, an instance or a name) on every graph of the kit that it accepts.
 
     Every method must fulfil the contract: run in place, repeat to the bit, run on one node's vectors as on the stack of
-    all, resume from a saved state, send what it declares. Beyond that, each promise its `facts` make is checked; those
+    all, resume from a saved state, send what it declares, go on when a node leaves. One whose messages are compressed
+    must do so to the bit, under every compressor. Beyond that, each promise its `facts` make is checked; those
     it does not make are listed in the report. Raises `ConformanceError` with a sentence for each property that fails;
     where a step raises, that is the one sentence, and nothing else is tried. A class that is not finished (annotated
     fields without @dataclass, no facts) is refused with a `GossamerError`.
@@ -99,7 +101,8 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Conforma
     changing = [s for s in trials if not s.topology.is_static]
     rows: list[PropertyResult] = []
     raised = False
-    for name, check in {**CONTRACT, **PROMISES}.items():
+    compression = COMPRESSION if method.facts.compresses else {}
+    for name, check in {**CONTRACT, **compression, **PROMISES}.items():
         if name in PROMISES and not getattr(method.facts, name):
             rows.append(PropertyResult(name, "not declared"))
         elif raised:

@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from gossamer import topology as graphs
 from gossamer.engine.minimize import minimize
 from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
@@ -56,7 +58,7 @@ def runs_on_one_nodes_vectors(method: Method, trial: Trial) -> str | None:
     """The same lines, with every node holding only its own [d] vectors, give the same trajectory."""
     stacked = trial.final(copy.deepcopy(method))
     alone = run_in_threads(method, trial)
-    problem = _differ("nodes of their own and the stack of all nodes", alone, stacked, 1e-10)
+    problem = differ("nodes of their own and the stack of all nodes", alone, stacked, 1e-10)
     return problem and (
         f"{problem}; the usual causes are a missing .wait() after mix or exchange, without which nothing has arrived "
         f"yet, and a sum, mean or norm over all nodes instead of over a node's own coordinates (dim=-1)"
@@ -107,7 +109,7 @@ def takes_a_step_size_per_coordinate(method: Method, trial: Trial) -> str | None
     """A step size given as a tensor does what the same number does, for each coordinate on its own."""
     as_number = trial.final(copy.deepcopy(method))
     as_tensor = trial.final(method, lr=lambda r: torch.full((trial.dim,), trial.lr(r), dtype=torch.float64))
-    problem = _differ("the step size as a tensor and as a number", as_tensor, as_number, 1e-10)
+    problem = differ("the step size as a tensor and as a number", as_tensor, as_number, 1e-10)
     return problem or _moves_a_coordinate_without_step_size(method, trial)
 
 
@@ -117,7 +119,7 @@ def _moves_a_coordinate_without_step_size(method: Method, trial: Trial) -> str |
     others = torch.ones(trial.dim, dtype=torch.float64)
     others[last] = 0.0
     start, end = trial.start(), trial.final(copy.deepcopy(method), lr=lambda r: trial.lr(r) * others)
-    if problem := _differ("its start and its end", end[:, last], start[:, last], 1e-10):
+    if problem := differ("its start and its end", end[:, last], start[:, last], 1e-10):
         return (
             f"a coordinate whose step size is 0 moved: {problem}; use the tensor lr as it is, coordinate by "
             f"coordinate, instead of one number for all"
@@ -131,11 +133,11 @@ def _moves_a_coordinate_without_step_size(method: Method, trial: Trial) -> str |
 def sends_what_it_declares(method: Method, trial: Trial) -> str | None:
     """The vectors sent over an edge in a round, and the average that a first round may take, are as declared.
 
-    Small counts may go along with the vectors.
+    Where `facts.every` is K, every K-th round sends, and the others are silent. Small counts may go along.
     """
-    sends = method.facts.sends
     log: list[Event] = []
     for r, _, _ in trial.simulate(method, wrap=lambda net: Watched(net, log)):
+        sends = method.facts.sends if (r + 1) % method.facts.every == 0 else 0
         sent = sum(e.widths.count(trial.dim) for e in log if e.call in ("mix", "exchange"))
         averages = sum(e.call == "average" for e in log)
         if sends == "all-reduce" and (sent, averages) != (0, 1):
@@ -163,7 +165,7 @@ def preserves_mean(method: Method, trial: Trial) -> str | None:
         gbar = trial.gradient(before, r).mean(0)
         ubar = beta * ubar + gbar
         xbar = xbar - trial.moving_lr(r) * (gbar + beta * ubar if nesterov else ubar)
-        problem = _differ(f"the mean of x after round {r} and SGD on the mean gradient", x.mean(0), xbar, 1e-9)
+        problem = differ(f"the mean of x after round {r} and SGD on the mean gradient", x.mean(0), xbar, 1e-9)
         if problem:
             direction = f"(gbar + {beta:g} ubar)" if nesterov else "ubar"
             return (
@@ -187,7 +189,7 @@ def equals_sgd_alone(method: Method, trial: Trial) -> str | None:
         point = parameter.detach()
         parameter.grad = trial.gradient(point, r, node=0) - WEIGHT_DECAY * point
         sgd.step()
-        problem = _differ(f"x after round {r} and torch.optim.SGD", x, parameter.detach().expand_as(x), 1e-9)
+        problem = differ(f"x after round {r} and torch.optim.SGD", x, parameter.detach().expand_as(x), 1e-9)
         if problem:
             return (
                 f"{problem}: with the same objective on every node, each should move as "
@@ -221,8 +223,59 @@ class _ReachedError(Exception):
     """Every node is at the optimum, so the remaining rounds would show nothing."""
 
 
+def rejoins(method: Method, trial: Trial) -> str | None:
+    """When a node leaves, the others go on from what their states keep: what must have a mean still has it.
+
+    A state that does not say what it `keeps` starts again, as before the first round.
+    """
+    n, half = trial.topology.n - 1, trial.rounds // 2
+    former, x = _network(trial), trial.start()
+    state = method.initial(x, former)
+    if n == 0 or not isinstance(state, State) or state.keeps is None:
+        return None
+    for r in range(half):
+        method.step(state, x, trial.gradient(x, r), trial.lr(r), former, r)
+    centred = method.facts.tracks and _mean_correction(method, state) < 1e-10  # else `tracks` says so
+    graph = graphs.chain(n)
+    net, x, before = SimulatedNetwork(graph, dtype=torch.float64), x[:n].clone(), state
+    state = method.initial(x, net)
+    for name in state.keeps or ():
+        getattr(state, name).copy_(getattr(before, name)[:n])
+    state.rejoin(x, net, half)
+    weights, means, slopes = torch.from_numpy(graph.at(0).dense()), [x.mean(0)], []
+    for r in range(half, trial.rounds):
+        if centred and (mean := _mean_correction(method, state)) > 1e-10:
+            return f"after a node has left, the mean correction before round {r} is {mean:.1e}, not 0"
+        for h, gap in state.known():
+            if problem := differ("W h - h among the nodes that are left and what is kept", gap, weights @ h - h, 1e-10):
+                return f"before round {r}, {problem}"
+        grad = torch.stack([trial.gradient(x[i], r, node=i) for i in range(n)])
+        slopes.append(grad.mean(0))
+        method.step(state, x, grad, trial.moving_lr(r), net, r)
+        means.append(x.mean(0))
+    if not x.isfinite().all():
+        return "x is not finite after a node has left"
+    promised = method.facts.preserves_mean and preserves_mean(method, trial) is None  # else that says so
+    return _mean_goes_on(method, trial, half, means, slopes) if promised else None
+
+
+def _mean_correction(method: Method, state: State) -> float:
+    return float(method.correction(state).mean(0).abs().max())
+
+
+def _mean_goes_on(method: Method, trial: Trial, first: int, means: list[Tensor], slopes: list[Tensor]) -> str | None:
+    """Directions d of the mean follow each other as those of SGD do: d' = beta d + g', or Nesterov's."""
+    beta, nesterov = _momentum(method)
+    directions = [(a - b) / trial.moving_lr(first + k) for k, (a, b) in enumerate(pairwise(means))]
+    for k, (old, new) in enumerate(pairwise(directions)):
+        expected = beta * (old - slopes[k]) + (1 + beta) * slopes[k + 1] if nesterov else beta * old + slopes[k + 1]
+        if problem := differ("the direction of the mean of x and that of SGD", new, expected, 1e-8):
+            return f"after a node has left, {problem} in round {first + k + 1}"
+    return None
+
+
 def tracks(method: Method, trial: Trial) -> str | None:
-    """The mean over the nodes of the correction is zero in every round, and the correction itself is not."""
+    """The mean over the nodes of the correction is zero in every round; after an exchange, the correction is not."""
     largest = 0.0
     for r, _, state in trial.simulate(method):
         correction = method.correction(state)
@@ -231,7 +284,7 @@ def tracks(method: Method, trial: Trial) -> str | None:
         mean = float(correction.mean(0).abs().max())
         if mean > 1e-10 * max(size, 1.0):
             return f"the mean correction after round {r} is {mean:.1e}, not 0"
-    if trial.topology.n > 1 and largest < 1e-6:
+    if trial.topology.n > 1 and largest < 1e-6 and trial.rounds >= method.facts.every:
         return "the correction is zero although the nodes differ"
     return None
 
@@ -278,7 +331,7 @@ def _told_by(beta: float, nesterov: bool) -> str:
     return f"{beta:g} is the method's momentum (its beta), {form}"
 
 
-def _differ(what: str, a: Tensor, b: Tensor, tolerance: float) -> str | None:
+def differ(what: str, a: Tensor, b: Tensor, tolerance: float) -> str | None:
     """The sentence for two results that should agree, relative to their size."""
     gap = float((a - b).abs().max() / b.abs().max().clamp(min=1.0))
     return None if gap <= tolerance else f"{what} differ by {gap:.1e} (allowed: {tolerance:g})"
@@ -293,6 +346,7 @@ CONTRACT: dict[str, Property] = {
     "starts in any round": starts_in_any_round,
     "takes a step size per coordinate": takes_a_step_size_per_coordinate,
     "sends what it declares": sends_what_it_declares,
+    "rejoins": rejoins,
 }
 
 PROMISES: dict[str, Property] = {

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
+from gossamer.compression import Compressed
 from gossamer.methods import Method
 from gossamer.network.contract import Pending
 from gossamer.testing.trial import Trial
@@ -83,6 +84,13 @@ class _Swapping:
         return self._out
 
 
+def _arrived(vector: Tensor | Compressed) -> Tensor:
+    """What a receiver gets: a copy or, of a compressed vector, what its bytes say."""
+    if isinstance(vector, Compressed):
+        return vector.compressor.decode(vector.wire(), vector.values)
+    return vector.clone()
+
+
 class ThreadNode:
     """One node's end of the network."""
 
@@ -91,12 +99,13 @@ class ThreadNode:
         self.n = topology.n
         self.neighbours = [int(j) for j in topology.graph.neighbours(node)]
 
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Send to the receivers of this round; wait for its senders later."""
+        own = tuple((v.values if isinstance(v, Compressed) else v).clone() for v in vectors)
+        sent = tuple(map(_arrived, vectors))
         for j in self.topology.at(round).receivers(self.id):
-            self.wires.queues[self.id, int(j)].put(tuple(v.clone() for v in vectors))
-        own = tuple(v.clone() for v in vectors)
-        return _Arriving(self, own, round, out or tuple(torch.empty_like(v) for v in vectors))
+            self.wires.queues[self.id, int(j)].put(sent)
+        return _Arriving(self, own, round, out or tuple(torch.empty_like(v) for v in own))
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The mean over all nodes, in ascending node id."""

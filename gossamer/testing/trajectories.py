@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gossamer import methods
 from gossamer.network import SimulatedNetwork
 from gossamer.testing import reference
+from gossamer.testing.reference_world import Weights, World
 from gossamer.topology import Topology
 
 Array = NDArray[np.float64]
@@ -67,12 +68,12 @@ class Task:
         return lambda r, x: curvature * x - pull + noise[r] + self.weight_decay * x
 
 
-def world(topology: Topology) -> reference.World:
+def world(topology: Topology) -> World:
     """What the reference implementation needs to know of a topology, in dictionaries."""
 
-    def weights(r: int) -> reference.Weights:
+    def weights(r: int) -> Weights:
         mixing = topology.at(r)
-        rows: reference.Weights = {}
+        rows: Weights = {}
         for i in range(topology.n):
             stored = range(int(mixing.indptr[i]), int(mixing.indptr[i + 1]))
             rows[i] = {int(mixing.indices[k]): float(mixing.values[k]) for k in stored}
@@ -83,7 +84,7 @@ def world(topology: Topology) -> reference.World:
         for i, j in topology.graph.edges.tolist():
             neighbours[i].add(j)
             neighbours[j].add(i)
-    return reference.World(list(range(topology.n)), weights, neighbours)
+    return World(list(range(topology.n)), weights, neighbours)
 
 
 def reference_run(

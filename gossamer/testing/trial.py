@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gossamer.compression import Compressed
 from gossamer.methods import Method, State
 from gossamer.network import Network, Pending, SimulatedNetwork
 from gossamer.topology import Topology
@@ -116,9 +117,10 @@ class Watched:
         self._net, self._log = net, log
         self.n = net.n
 
-    def mix(self, *vectors: Tensor, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Note and pass on."""
-        self._log.append(Event("mix", round, tuple(v.shape[-1] for v in vectors)))
+        widths = tuple((v.values if isinstance(v, Compressed) else v).shape[-1] for v in vectors)
+        self._log.append(Event("mix", round, widths))
         return _WatchedPending(self._net.mix(*vectors, round=round, out=out), round, self._log)
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:

@@ -23,9 +23,10 @@ from gossamer.topology.families import (
     star,
     torus,
 )
+from gossamer.topology.finite_time import base, simple_base
 from gossamer.topology.graph import Graph
 from gossamer.topology.mixing import WEIGHTS, Mixing, weigh
-from gossamer.topology.schedules import in_turn, one_peer_exponential, random_matchings
+from gossamer.topology.schedules import epidemic, in_turn, lossy, one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_edges, from_file, from_matrix, from_matrix_file, from_networkx
 from gossamer.topology.topology import Needs, Topology, on_graph
 
@@ -36,8 +37,10 @@ __all__ = [
     "Needs",
     "Topology",
     "balanced_tree",
+    "base",
     "chain",
     "complete",
+    "epidemic",
     "erdos_renyi",
     "exponential",
     "from_edges",
@@ -49,6 +52,7 @@ __all__ = [
     "grid",
     "hypercube",
     "in_turn",
+    "lossy",
     "names",
     "on_graph",
     "one_peer_exponential",
@@ -56,6 +60,7 @@ __all__ = [
     "random_regular",
     "resolve",
     "ring",
+    "simple_base",
     "small_world",
     "star",
     "torus",

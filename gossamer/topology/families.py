@@ -10,10 +10,11 @@ import numpy as np
 from gossamer._common import checks
 from gossamer._common.checks import node_count, whole_number
 from gossamer.errors import InputError, unknown
+from gossamer.topology.finite_time import base, simple_base
 from gossamer.topology.graph import Graph, Ints
 from gossamer.topology.mixing import known_weights
 from gossamer.topology.random_graphs import connected_draw, random_pairing, refuse_too_many_edges, rewired_lattice
-from gossamer.topology.schedules import one_peer_exponential, random_matchings
+from gossamer.topology.schedules import epidemic, lossy, one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_file, from_matrix_file
 from gossamer.topology.topology import Topology, on_graph
 
@@ -219,6 +220,11 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(whole_number(seed, "the seed"))
 
 
+def _lossy(n: int, graph: str = "ring", drop: float = 0.1, period: int = 100, seed: int = 0) -> Topology:
+    """`lossy` by name: the parameters of its graph are joined by a plus sign, because a comma ends them."""
+    return lossy(get(graph.replace("+", ","), n, seed=seed), drop, period, seed)
+
+
 FAMILIES: dict[str, Callable[..., Topology]] = {
     "ring": ring,
     "chain": chain,
@@ -236,6 +242,10 @@ FAMILIES: dict[str, Callable[..., Topology]] = {
 SCHEDULES: dict[str, Callable[..., Topology]] = {
     "one-peer-exponential": one_peer_exponential,
     "random-matchings": random_matchings,
+    "base": base,
+    "simple-base": simple_base,
+    "epidemic": epidemic,
+    "lossy": _lossy,
 }
 
 
@@ -252,7 +262,8 @@ def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis",
     """The topology that `spec` describes, on n nodes.
 
     `spec` is a name, with parameters after a colon: "ring", "random-regular:degree=4", "grid:rows=2",
-    "erdos-renyi:probability=0.3", "random-matchings:period=50,seed=3", "one-peer-exponential"; or a file:
+    "erdos-renyi:probability=0.3", "random-matchings:period=50,seed=3", "one-peer-exponential", "base:degree=2",
+    "lossy:graph=ring,drop=0.01" (a plus sign joins parameters of its graph); or a file:
     "file:graph.txt" (edge list), "matrix:weights.csv" (your own W). `seed` serves the random ones unless the
     parameters name another. A Topology is returned as it is. Files and topologies bring their own number of nodes:
     n may be left out, and is checked otherwise.

@@ -308,7 +308,7 @@ def _top(diagonal: list[float], beside: list[float]) -> float:
 EIGENVALUE_MARGIN = 1e-6
 
 
-def _need(default: bool | None, label: str, explanation: str, otherwise: str, remedy: str) -> Any:
+def _need(default: bool | str | None, label: str, explanation: str, otherwise: str, remedy: str) -> Any:
     """A field of `Needs`: what it asks for, briefly and in full; what a graph does without it; what to do then."""
     metadata = {"label": label, "explanation": explanation, "otherwise": otherwise, "remedy": remedy}
     return dataclasses.field(default=default, metadata=metadata)
@@ -325,7 +325,7 @@ class Needs:
     static: bool = _need(
         False,
         "static graph",
-        "a graph that stays the same, because it diverges on one that changes",
+        "a graph that stays the same, because it {trouble} on one that changes",
         "'{name}' changes from round to round",
         "use a static graph such as ring, or a method that accepts schedules such as momentum-tracking",
     )
@@ -350,6 +350,8 @@ class Needs:
         "the smallest of '{name}' is {smallest:.4f}",
         "use lazy weights (I + W)/2: weights='lazy', or topology.lazy()",
     )
+    trouble: str = _need("diverges", "", "", "", "")
+    """What the method does on a graph that changes, if it needs a static one."""
 
     def check(self, title: str, topology: Topology) -> None:
         """Raise an `InputError` that says why the method `title` cannot run on `topology`, and what can be done."""
@@ -366,7 +368,8 @@ class Needs:
     def _lacking(self, need: str, title: str, topology: Topology, smallest: float = 0.0) -> InputError:
         text = dict(self.__dataclass_fields__[need].metadata)
         sentence = f"{{title}} needs {text['explanation']}, but {text['otherwise']}; {text['remedy']}."
-        return InputError(sentence.format(title=title, name=topology.name, bound=self._bound, smallest=smallest))
+        values = {"name": topology.name, "bound": self._bound, "smallest": smallest, "trouble": self.trouble}
+        return InputError(sentence.format(title=title, **values))
 
     @property
     def _bound(self) -> str:
@@ -376,4 +379,4 @@ class Needs:
     def __str__(self) -> str:
         asked = [f for f in dataclasses.fields(self) if getattr(self, f.name) not in (False, None)]
         labels = [f.metadata["label"] for f in asked if not (f.name == "static" and self.tree)]
-        return ", ".join(labels).format(bound=self._bound) or "any doubly stochastic schedule"
+        return ", ".join(filter(None, labels)).format(bound=self._bound) or "any doubly stochastic schedule"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gossamer import methods, topology
+from gossamer.compression import Compressed
 from gossamer.engine import History
 from gossamer.engine.history import bytes_per_node, consensus_distance
 from gossamer.errors import GossamerError
@@ -118,11 +119,15 @@ class Counting:
     def mix(self, *vectors, round, out=None):
         mixing = self.graph.at(round)
         degree = sum(len(mixing.receivers(i)) for i in range(self.n)) / self.n
-        self.sent += degree * sum(4 * v.shape[-1] for v in vectors)
+        rows = [v.wire()[0] if isinstance(v, Compressed) else v[0] for v in vectors]
+        self.sent += degree * sum(row.nbytes for row in rows)
         return self.net.mix(*vectors, round=round, out=out)
 
 
-@pytest.mark.parametrize("method", ["dsgd", "gtadam", "momentum-tracking:init=zero"])
+SENDERS = ["dsgd", "gtadam", "momentum-tracking:init=zero", "led:every=2", "choco-sgd", "motef:init=zero"]
+
+
+@pytest.mark.parametrize("method", [*SENDERS, "motef:init=zero,compress=top-k:share=0.2"])
 def test_a_schedules_bytes_are_those_of_the_messages_that_have_left(method):
     graph = topology.in_turn([topology.ring(6), topology.complete(6), topology.chain(6)])
     rule, net, x = methods.get(method), Counting(graph), torch.zeros(6, 10)

@@ -12,6 +12,8 @@ from gossamer import GossamerError, methods, topology
 from gossamer.methods import BUILT_IN, Facts, Method, Needs, State
 from gossamer.network import Ready, SimulatedNetwork
 
+SLOW = " ".join(methods.FOR_SLOW_LINKS)
+EXACT = "edm led k-gt beer motef"
 EVEN = {"ring": topology.ring(8), "hypercube": topology.hypercube(8)}
 SCHEDULES = {"one-peer": topology.one_peer_exponential(8), "matchings": topology.random_matchings(8, period=8, seed=0)}
 
@@ -44,7 +46,7 @@ class TestRegistry:
     def test_every_built_in_is_registered_and_nothing_else(self):
         ours = [name for name in methods.names() if methods.find(name).__module__.startswith("gossamer.")]
         assert sorted(ours) == sorted(BUILT_IN)
-        assert len(set(BUILT_IN)) == len(BUILT_IN) == 12
+        assert len(set(BUILT_IN)) == len(BUILT_IN) == 19
 
     @pytest.mark.parametrize("name", BUILT_IN)
     def test_get_makes_the_class_that_find_finds(self, name):
@@ -176,7 +178,9 @@ WITH_BETA = [m for m in BUILT_IN if "beta" in methods.get(m).hyperparameters]
 
 class TestHyperparameters:
     def test_these_have_a_beta(self):
-        assert " ".join(WITH_BETA) == "dsgdm qg-dsgdm decentlam momentum-tracking abm relaysum-m all-reduce-sgdm"
+        assert " ".join(WITH_BETA) == (
+            "dsgdm qg-dsgdm decentlam momentum-tracking abm relaysum-m all-reduce-sgdm edm led k-gt choco-sgdm motef"
+        )
 
     @pytest.mark.parametrize(
         ("beta", "shown"),
@@ -292,6 +296,9 @@ class TestState:
         assert set(saved) == {f.name for f in fields(state)}
         for value in saved.values():
             for tensor in value if isinstance(value, tuple) else (value,):
+                if isinstance(tensor, int):  # counts steps
+                    assert tensor == 0
+                    continue
                 assert tensor.dtype == torch.float64
                 assert tensor.data_ptr() != x.data_ptr() or tensor.numel() == 0
 
@@ -309,7 +316,7 @@ class TestFacts:
         assert len({methods.find(name).facts.title for name in BUILT_IN}) == len(BUILT_IN)
 
     def test_vectors_sent_are_those_of_the_reference(self):
-        two = ["gradient-tracking", "momentum-tracking", "abm", "gtadam"]
+        two = ["gradient-tracking", "momentum-tracking", "abm", "gtadam", "k-gt", "beer", "motef"]
         for name in BUILT_IN:
             expected = "all-reduce" if name == "all-reduce-sgdm" else 2 if name in two else 1
             assert methods.find(name).facts.sends == expected
@@ -317,12 +324,12 @@ class TestFacts:
     @pytest.mark.parametrize(
         ("promise", "who"),
         [
-            ("exact", "gradient-tracking momentum-tracking abm d2 relaysum relaysum-m all-reduce-sgdm"),
-            ("exact_on_schedules", "gradient-tracking momentum-tracking all-reduce-sgdm"),
-            ("preserves_mean", "dsgd dsgdm decentlam gradient-tracking momentum-tracking d2 all-reduce-sgdm"),
-            ("equals_sgd_alone", "dsgd dsgdm decentlam gradient-tracking momentum-tracking d2 all-reduce-sgdm"),
-            ("tracks", "gradient-tracking momentum-tracking abm gtadam"),
-            ("overlaps", "gradient-tracking momentum-tracking abm gtadam"),
+            ("exact", f"gradient-tracking momentum-tracking abm d2 relaysum relaysum-m all-reduce-sgdm {EXACT}"),
+            ("exact_on_schedules", "gradient-tracking momentum-tracking all-reduce-sgdm k-gt"),
+            ("preserves_mean", f"dsgd dsgdm decentlam gradient-tracking momentum-tracking d2 all-reduce-sgdm {SLOW}"),
+            ("equals_sgd_alone", f"dsgd dsgdm decentlam gradient-tracking momentum-tracking d2 all-reduce-sgdm {SLOW}"),
+            ("tracks", "gradient-tracking momentum-tracking abm gtadam led k-gt beer motef"),
+            ("overlaps", "gradient-tracking momentum-tracking abm gtadam beer motef"),
         ],
     )
     def test_promises_are_those_of_the_reference(self, promise, who):
@@ -333,6 +340,11 @@ class TestFacts:
     )
     def test_the_cost_in_words(self, sends, words):
         assert Facts(title="T", sends=sends).cost == words
+
+    def test_the_cost_of_silence_and_compression_in_words(self):
+        assert methods.get("k-gt:every=20").facts.cost == "2 vectors every 20 rounds"
+        assert methods.get("led:every=1").facts.cost == "1 vector"
+        assert methods.get("motef").facts.cost == "2 compressed vectors"
 
     @pytest.mark.parametrize(
         ("needs", "words"),

@@ -44,9 +44,14 @@ ACCEPTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(methods.BUILT_IN, ANYWHERE),
     **dict.fromkeys(("decentlam", "abm"), tuple(GRAPHS)),
     **dict.fromkeys(("relaysum", "relaysum-m"), TREES),
-    "d2": ABOVE_MINUS_A_THIRD,
+    **dict.fromkeys(("d2", "edm", "led"), ABOVE_MINUS_A_THIRD),
+    **dict.fromkeys(("choco-sgd", "choco-sgdm", "beer", "motef"), tuple(GRAPHS)),
 }
-PAIRS = [(method, where) for method, places in ACCEPTS.items() for where in places]
+COMPRESSED = [name for name in methods.BUILT_IN if methods.find(name).facts.compresses]
+# The reference compresses number by number, which takes long.
+PAIRS = [
+    (method, where) for method, places in ACCEPTS.items() for where in (places[::3] if method in COMPRESSED else places)
+]
 
 # Everything that is not the default, on a graph and, where the method accepts one, on a schedule.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -73,6 +78,16 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("relaysum-m", {"beta": 0.5, "nesterov": True, "fill": "own"}),
     ("all-reduce-sgdm", {"beta": 0.0}),
     ("all-reduce-sgdm", {"nesterov": True}),
+    ("edm", {"beta": 0.5}),
+    ("led", {"every": 1}),
+    ("led", {"every": 4, "beta": 0.6}),
+    ("k-gt", {"every": 1}),
+    ("k-gt", {"every": 7, "beta": 0.6}),
+    *((name, {"compress": "identity"}) for name in COMPRESSED),
+    *((name, {"compress": "top-k:share=0.5"}) for name in COMPRESSED),
+    *((name, {"compress": "quantize:bits=2", "gamma": 0.3}) for name in COMPRESSED),
+    ("motef", {"compress": "quantize:bits=1", "beta": 0.5, "init": "zero"}),
+    ("beer", {"compress": "quantize:bits=3", "init": "zero"}),
 ]
 VARIANT_PLACES = ("balanced-tree", "one-peer-exponential")
 
@@ -91,6 +106,8 @@ SWITCHES = [
     ("momentum-tracking", {"init": "zero"}),
     *((method, {"nesterov": True}) for method in ("dsgdm", "relaysum-m", "all-reduce-sgdm")),
 ]
+# A quantizer joins coordinates and rounds to levels: what concerns each coordinate, or rounding, is tested without it.
+SWITCHES = [(method, {"compress": "identity"} if method in COMPRESSED else switch) for method, switch in SWITCHES]
 WIDE_TASK = Task.drawn(d=len(FACTORS), seed=1)
 
 
@@ -136,8 +153,11 @@ def test_library_follows_the_reference_implementation(method: str, where: str) -
     assert distance(actual, expected) < TOLERANCE
 
 
-@pytest.mark.parametrize("where", VARIANT_PLACES)
-@pytest.mark.parametrize(("method", "hyperparameters"), VARIANTS, ids=words)
+@pytest.mark.parametrize(
+    ("where", "method", "hyperparameters"),
+    [(w, *variant) for variant in VARIANTS for w in VARIANT_PLACES[: 1 if variant[0] in COMPRESSED else 2]],
+    ids=words,
+)
 def test_hyperparameters_mean_the_same_to_both(method: str, hyperparameters: dict[str, Any], where: str) -> None:
     if where not in ACCEPTS[method]:
         where = "chain"
@@ -172,8 +192,9 @@ def test_both_starts_of_tracking_and_the_correction_c(method: str, where: str, i
 def test_float32_stays_close(method: str, where: str) -> None:
     if where not in ACCEPTS[method]:
         where = "star"
-    actual = library_run(method, place(where), TASK, RATES, dtype=torch.float32)
-    assert 0 < distance(actual, default_run(method, where)) < FLOAT32_TOLERANCE
+    plain = {"compress": "identity"} if method in COMPRESSED else {}
+    actual = library_run(method, place(where), TASK, RATES, dtype=torch.float32, **plain)
+    assert 0 < distance(actual, reference_run(method, place(where), TASK, RATES, **plain)) < FLOAT32_TOLERANCE
 
 
 @pytest.mark.parametrize("where", ["chain", "one-peer-exponential"])

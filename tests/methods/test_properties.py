@@ -73,11 +73,15 @@ def variants_of(method: str, largest_beta: float = 0.97) -> st.SearchStrategy[Me
     )
 
 
+# With beta = 0, which is drawn as well, others are the same lines: BEER is MoTEF, CHOCO-SGD is CHOCO-SGDm.
+NAMES = [name for name in BUILT_IN if name not in ("beer", "choco-sgd")]
+
+
 def declaring(promise: str) -> list[str]:
-    return [name for name in BUILT_IN if getattr(methods.find(name).facts, promise)]
+    return [name for name in NAMES if getattr(methods.find(name).facts, promise)]
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", NAMES)
 @some
 @given(data=st.data())
 def test_the_contract_holds_on_any_accepted_graph(name, data):
@@ -156,7 +160,9 @@ def farthest_from_optimum(method: Method, where: Topology, seed: int, rounds: in
     return float((run.x - problem.optimum()).abs().max())
 
 
-@pytest.mark.parametrize("name", declaring("exact"))
+@pytest.mark.parametrize(
+    "name", [name for name in declaring("exact") if name != "motef"]
+)  # takes long: test_traffic.py
 @few
 @given(data=st.data())
 def test_exact_methods_reach_the_optimum_on_static_graphs(name, data):

@@ -81,7 +81,7 @@ def test_short_vectors_do_not_decide_how_long_ones_are_mixed(order, monkeypatch)
     made = []
     for name in ("_dense", "_sparse"):
         real = getattr(SimulatedNetwork, name)
-        noted = lambda self, mixing, real=real, name=name: made.append(name) or real(self, mixing)  # noqa: E731
+        noted = lambda *given, real=real, name=name: made.append(name) or real(*given)  # noqa: E731
         monkeypatch.setattr(SimulatedNetwork, name, noted)
     net = SimulatedNetwork(topology.ring(MANY_NODES), dtype=torch.float64)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)

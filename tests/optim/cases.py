@@ -25,10 +25,11 @@ import gossamer.network.distributed as cases_wire
 import gossamer.network.waiting as waiting
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
+from gossamer.methods import motef
 from gossamer.network import DistributedNetwork, wire
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
 from gossamer.topology import Topology
-from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, flat, train, train_all
+from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, compressed, flat, train, train_all
 
 MLP = TASKS["mlp in float32"]
 RING = topology.ring(4)
@@ -37,10 +38,19 @@ PATIENCE = 20.0
 
 def trajectories(rank: int, n: int) -> dict[str, dict[str, Tensor]]:
     """All methods on all graphs, one after the other; the traces by name."""
-    return {
-        f"{name} on {where}": train_all(getattr(optim, name), graph, timeout=PATIENCE)
-        for name, where, graph in combinations(n)
-    }
+    return {f"{name} on {where}": _traces(name, graph) for name, where, graph in combinations(n)}
+
+
+def _traces(name: str, graph: Topology) -> dict[str, Tensor]:
+    make = getattr(optim, name.partition(" ")[0])
+    if not make.method.facts.compresses:
+        return train_all(make, graph, timeout=PATIENCE)
+    # A compressor looks at all numbers of one type at once, so tasks that share a type have optimizers of their own.
+    traces = {}
+    for kind in ("quadratic", "mlp"):
+        tasks = {key: task for key, task in TASKS.items() if key.startswith(kind)}
+        traces |= train_all(make, graph, tasks, timeout=PATIENCE, **compressed(name))
+    return traces
 
 
 def run_all(rank: int, names: list[str]) -> dict[str, Any]:
@@ -94,7 +104,7 @@ def said(action: Callable[[], Any]) -> str:
 def overlap(rank: int) -> dict[str, list[Tensor]]:
     return {
         make.__name__: [train(rank, MLP, make, RING, rounds=10, overlap=flag)[0] for flag in (True, False)]
-        for make in (optim.MomentumTracking, optim.GradientTracking, optim.ABm, optim.GTAdam)
+        for make in (optim.MomentumTracking, optim.GradientTracking, optim.ABm, optim.GTAdam, optim.MoTEF)
     }
 
 
@@ -142,6 +152,27 @@ def bf16_wire(rank: int) -> dict[str, Any]:
     }
 
 
+def compressed_messages(rank: int) -> dict[str, Any]:
+    """As many bytes as declared; and where sums are made anew out of whole vectors, the same trajectory."""
+    options = {"init": "zero", "compress": "quantize:bits=4"}
+    node = Node(rank, optim.MoTEF, **options)
+    trace = node.step(5)
+    stats = node.optimizer.stats()
+    usual, motef.REBUILD = motef.REBUILD, 2
+    try:
+        rebuilt = Node(rank, optim.MoTEF, **options)
+        gap = float((rebuilt.step(5) - trace).abs().max())
+    finally:
+        motef.REBUILD = usual
+    return {
+        "bytes": stats["bytes_sent"] / stats["messages_sent"],
+        "dim": len(trace),
+        "gap": gap,
+        "longer": rebuilt.optimizer.stats()["bytes_sent"] - stats["bytes_sent"],
+        "bf16": said(lambda: Node(rank, optim.MoTEF, wire="bf16", **options).step()),
+    }
+
+
 def _whole(optimizer: DecentralizedOptimizer, name: str) -> Tensor:
     return torch.cat([entry[name].reshape(-1) for entry in optimizer.state.values()]).clone()
 
@@ -181,7 +212,8 @@ def network_verbs(rank: int) -> dict[str, Any]:
 def saved_and_loaded(rank: int) -> dict[str, Any]:
     """Stop in the middle, load into new objects (on another rank), go on: the same bits."""
     results = {}
-    for make, graph in ((MomentumTracking, RING), (optim.RelaySumM, topology.chain(4)), (optim.DSGD, RING)):
+    makes = (MomentumTracking, optim.DSGD, optim.MoTEF, optim.KGT)
+    for make, graph in (*((make, RING) for make in makes), (optim.RelaySumM, topology.chain(4))):
         whole = Node(rank, make, topology=graph).step(8)
         node = Node(rank, make, topology=graph)
         node.step(4)

@@ -53,7 +53,7 @@ MAKERS: dict[str, type[DecentralizedOptimizer]] = {make.__name__: make for make 
 def graph_for(method: str, labels: tuple[str, ...]) -> Topology:
     """A chain: it is a tree, and its ends are as far apart as nodes can be."""
     plain = topology.from_edges(list(pairwise(labels)))
-    return plain.lazy() if method == "D2" else plain
+    return plain.lazy() if method in ("D2", "EDM", "LED") else plain
 
 
 # The same nodes again -------------------------------------------------------------------------------------------------
@@ -96,8 +96,8 @@ def elastic(rank: int, directory: str, labels: tuple[str, ...], rounds: int) -> 
         kept = sorted(site.optimizer._buckets[0].kept or ())
         found["state"] = {name: site.vector(name) for name in kept}
         found["later"] = site.train(rounds) if found["start"] < rounds else site.result()
-        tracks = make.method.facts.tracks
-        found["y and u"] = [site.vector("y"), site.vector("signal")] if tracks else []
+        if make.method.facts.tracks:
+            found["correction"] = make.method().correction(site.optimizer._buckets[0].state).clone()
         found["end state"] = {name: site.vector(name) for name in kept}
         results[method] = found
     return results

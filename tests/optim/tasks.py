@@ -101,12 +101,23 @@ GRAPHS = {
 
 def combinations(n: int) -> list[tuple[str, str, Topology]]:
     """Every (optimizer, name of the graph, graph) that fits."""
-    return [
+    plain = [
         (optimizer.__name__, name, fitting)
         for optimizer in optim.ALL
         for name in GRAPHS[n]
         if (fitting := graph(name, n, optimizer)) is not None
     ]
+    changing = [(name, where, graphs.get(where, n)) for name in ("MomentumTracking", "KGT") for where in SCHEDULES]
+    return plain + changing + [(f"MoTEF with {spec}", "chain", graphs.chain(n)) for spec in COMPRESSORS]
+
+
+SCHEDULES = ("base:degree=2", "epidemic:peers=2,period=5", "lossy:graph=ring,drop=0.3,period=6")
+COMPRESSORS = ("quantize:bits=1", "quantize:bits=8", "top-k:share=0.3", "random-k:share=0.3")
+
+
+def compressed(name: str) -> dict[str, Any]:
+    """The options of an optimizer called "MoTEF with quantize:bits=4"; none for a name alone."""
+    return {"compress": name.partition(" with ")[2]} if " with " in name else {}
 
 
 def step_size(round: int) -> float:
@@ -114,13 +125,15 @@ def step_size(round: int) -> float:
     return 0.02 if round < 7 else 0.01
 
 
-def train_all(make: Callable[..., DecentralizedOptimizer], topology: Topology, **options: Any) -> dict[str, Tensor]:
+def train_all(
+    make: Callable[..., DecentralizedOptimizer], topology: Topology, tasks: dict[str, Task] = TASKS, **options: Any
+) -> dict[str, Tensor]:
     """All tasks at once under one optimizer, whose parameters are thus of several types; the trace of each."""
-    models = {name: task.model() for name, task in TASKS.items()}
-    groups = [{"params": list(models[name].parameters()), "decoupled": task.decoupled} for name, task in TASKS.items()]
+    models = {name: task.model() for name, task in tasks.items()}
+    groups = [{"params": list(models[name].parameters()), "decoupled": task.decoupled} for name, task in tasks.items()]
     optimizer = make(groups, lr=1.0, weight_decay=WEIGHT_DECAY, topology=topology, **options)
-    data = {name: [part[optimizer.node] for part in task.data(topology.n)] for name, task in TASKS.items()}
-    traces: dict[str, list[Tensor]] = {name: [] for name in TASKS}
+    data = {name: [part[optimizer.node] for part in task.data(topology.n)] for name, task in tasks.items()}
+    traces: dict[str, list[Tensor]] = {name: [] for name in tasks}
     for r in range(ROUNDS):
         for group in optimizer.param_groups:
             group["lr"] = step_size(r)
@@ -167,6 +180,11 @@ def simulate(task: Task, method: Any, topology: Topology, rounds: int = ROUNDS) 
         return functional_call(model, dict(zip(names, pieces, strict=True)), data)
 
     gradient = vmap(grad(loss), in_dims=(0, 0, 0))
+    if method.facts.compresses:  # the last bit of a number may decide between two levels: one node after the other
+
+        def gradient(stack: Tensor, *data: Tensor) -> Tensor:
+            return torch.stack([grad(loss)(*rows) for rows in zip(stack, *data, strict=True)])
+
     data = task.data(topology.n)
     net = SimulatedNetwork(topology, dtype=task.dtype)
     x = flat(model).expand(topology.n, -1).clone()
@@ -177,7 +195,7 @@ def simulate(task: Task, method: Any, topology: Topology, rounds: int = ROUNDS) 
         if task.decoupled:
             state.shrink(x, 1 - step_size(r) * WEIGHT_DECAY)
         else:
-            slope += WEIGHT_DECAY * x
+            slope.add_(x, alpha=WEIGHT_DECAY)
         method.step(state, x, slope, step_size(r), net, r)
         trace.append(x.clone())
     return torch.stack(trace)

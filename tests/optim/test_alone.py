@@ -65,6 +65,8 @@ def test_decoupled_weight_decay_shrinks_before_the_step(make: Any) -> None:
             for p, entry in plain.state.items():
                 if "half" in entry:  # the memory of the last half step takes part
                     entry["half"].sub_(p, alpha=0.05 * 0.1)
+                if "start" in entry:  # and so does that of where local steps began
+                    entry["start"].mul_(1 - 0.05 * 0.1)
                 p.mul_(1 - 0.05 * 0.1)
         plain.resend()
         plain.step()
@@ -237,6 +239,10 @@ def test_bad_parameters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = [{"params": parameters[:1], "init": "zero"}, {"params": parameters[1:], "init": "theorem"}]
     with pytest.raises(GossamerError, match="differ in init"):
         MomentumTracking(groups, lr=0.1).step()
+    for kind, name, choices in ((optim.KGT, "every", (2, 3)), (optim.MoTEF, "gamma", (None, 0.5))):
+        groups = [{"params": [p], name: choice} for p, choice in zip(parameters, choices, strict=True)]
+        with pytest.raises(GossamerError, match=f"differ in {name}"):
+            kind(groups, lr=0.1).step()
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(GossamerError, match="init_process_group"):
         make()

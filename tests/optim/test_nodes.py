@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from gossamer.compression import Quantize
+from gossamer.network.wire import HEADER_BYTES
 from tests.optim import cases
 from tests.optim.nodes import run, values
 
 pytestmark = pytest.mark.timeout(400)
 
 FOUR = [
-    "overlap", "other_ranks", "coalesced", "bf16_wire", "network_verbs", "saved_and_loaded", "forgotten_model",
+    "overlap", "other_ranks", "coalesced", "bf16_wire", "compressed_messages", "network_verbs", "saved_and_loaded",
+    "forgotten_model",
     "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "late_group", "written_parameters",
     "averages", "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
 ]  # fmt: skip
@@ -26,7 +29,7 @@ TWO = ["other_schedule", "lonely_message", "lonely_resend", "lonely_freeze", "si
 @cache
 def _launch(n: int) -> list[dict[str, Any]]:
     """One launch serves all cases of n processes."""
-    return values(n, cases.run_all, {2: TWO, 4: FOUR, 5: FIVE}[n], timeout=100)
+    return values(n, cases.run_all, {2: TWO, 4: FOUR, 5: FIVE}[n], timeout=150)
 
 
 def _returned(n: int, case: str) -> list[Any]:
@@ -57,6 +60,15 @@ def test_bits_do_not_depend_on_the_rank_of_a_node() -> None:
 
 def test_transfers_started_together_do_the_same() -> None:
     assert all(torch.equal(one_by_one, together) for one_by_one, together in four("coalesced"))
+
+
+def test_compressed_messages_are_as_short_as_declared() -> None:
+    for r in four("compressed_messages"):
+        assert r["bytes"] == HEADER_BYTES + 2 * Quantize(bits=4).bytes(r["dim"])
+        assert r["gap"] < 1e-5
+        # Two of five steps send two vectors of float64 instead, each to two neighbours.
+        assert r["longer"] == 2 * 2 * 2 * (8 * r["dim"] - Quantize(bits=4).bytes(r["dim"]))
+        assert "leave out wire=" in r["bf16"]
 
 
 def test_bf16_wire_keeps_the_mean() -> None:

@@ -5,7 +5,7 @@ import pytest
 from gossamer import optim
 from tests.optim import cases
 from tests.optim.nodes import values
-from tests.optim.tasks import TASKS, combinations, simulate
+from tests.optim.tasks import TASKS, combinations, compressed, simulate
 
 
 @pytest.mark.timeout(360)
@@ -14,7 +14,8 @@ def test_real_nodes_follow_the_simulator(n: int) -> None:
     real = values(n, cases.trajectories, n, timeout=300)
     for name, where, topology in combinations(n):
         for kind, task in TASKS.items():
-            simulated = simulate(task, getattr(optim, name).method(), topology)
+            method = getattr(optim, name.partition(" ")[0]).method(**compressed(name))
+            simulated = simulate(task, method, topology)
             for rank in range(n):
                 trace = real[rank][f"{name} on {where}"][kind]
                 gap = float((trace - simulated[:, rank]).abs().max() / simulated.abs().max())

@@ -1,0 +1,240 @@
+"""The reference implementation of the methods that save traffic: compressed messages, and several steps per exchange.
+
+Compressors are written down once more as well: number by number, in numpy.
+"""
+
+import math
+
+import numpy as np
+
+from gossamer.testing.reference_world import ReferenceMethod, Vector, Vectors, World
+
+# The step of equidistant levels on normal numbers, and its mean square error.
+STEPS = {1: (1.596, 0.3634), 2: (0.9957, 0.1188), 3: (0.651, 0.0469), 4: (0.353, 0.0129)}
+
+
+def quantized(v: Vector, bits: int, block: int = 256) -> Vector:
+    """Every number at its nearest level; then the scale of each block by least squares, rounded to float32."""
+    result = np.zeros_like(v)
+    for first in range(0, len(v), block):
+        part = v[first : first + block]
+        count = 2**bits if bits <= 2 else 2**bits - 1
+        levels = np.array([k - (count - 1) / 2 for k in range(count)])
+        step = STEPS[bits][0] * math.sqrt(sum(part**2) / len(part)) if bits in STEPS else max(abs(part)) / levels[-1]
+        if step == 0:
+            continue
+        nearest = np.array([levels[np.argmin(np.abs(levels * step - number))] for number in part])
+        power = sum(nearest**2)
+        scale = np.float32(sum(part * nearest) / power) if power else 0.0
+        result[first : first + block] = nearest * np.float64(scale)
+    return result
+
+
+def largest(v: Vector, share: float) -> Vector:
+    """The largest numbers in size, rounded to float32, and 0 elsewhere."""
+    kept = sorted(range(len(v)), key=lambda k: -abs(v[k]))[: max(1, math.ceil(share * len(v) - 1e-9))]
+    result = np.zeros_like(v)
+    for k in kept:
+        result[k] = np.float32(v[k])
+    return result
+
+
+def compressed(spec: str, v: Vector) -> Vector:
+    """What "identity", "quantize:bits=B" or "top-k:share=S" keeps of a vector."""
+    name, _, value = spec.partition(":")
+    number = value.partition("=")[2]
+    if name == "identity":
+        return v.copy()
+    return quantized(v, int(number)) if name == "quantize" else largest(v, float(number))
+
+
+class Ledger:
+    """What everybody knows of a vector of everybody: each node keeps a copy for itself and each of its neighbours."""
+
+    def __init__(self, world: World, spec: str, start: Vectors) -> None:
+        self.world, self.spec = world, spec
+        self.known: dict[int, Vectors] = {i: {j: start[j].copy() for j in world.weights(0)[i]} for i in world.nodes}
+
+    def send(self, x: Vectors) -> None:
+        """Everybody tells its neighbours what they do not know yet, compressed; all add it to their copies."""
+        letters = {i: compressed(self.spec, x[i] - self.known[i][i]) for i in self.world.nodes}
+        for i in self.world.nodes:
+            for j in self.known[i]:
+                self.known[i][j] = self.known[i][j] + letters[j]
+
+    def pull(self, i: int) -> Vector:
+        """How far the average of what node i knows is from what is known of itself."""
+        weights = self.world.weights(0)[i]
+        total = np.zeros_like(self.known[i][i])
+        for j, copy in self.known[i].items():
+            total = total + weights[j] * (copy - self.known[i][i])
+        return total
+
+
+class MoTEF(ReferenceMethod):
+    """Momentum Tracking in which nodes hear only compressed differences."""
+
+    def __init__(
+        self,
+        world: World,
+        start: Vector,
+        beta: float = 0.9,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+        init: str = "theorem",
+    ) -> None:
+        super().__init__(world, start)
+        self.beta, self.init = beta, init
+        self.gamma = usual_gamma(compress, start) if gamma is None else gamma
+        self.u, self.v = self.zeros(), self.zeros()
+        self.of_x, self.of_v = Ledger(world, compress, self.x), Ledger(world, compress, self.zeros())
+
+    def round(self, r: int, g: Vectors, eta: float) -> None:
+        if r == 0 and self.init == "theorem":
+            mean = self.world.mean(g)
+            self.u = {i: (g[i] - mean) / (1 - self.beta) for i in self.nodes}
+        for i in self.nodes:
+            u = self.beta * self.u[i] + g[i]
+            self.v[i] = self.v[i] + self.gamma * self.of_v.pull(i) + u - self.u[i]
+            self.u[i] = u
+            self.x[i] = self.x[i] + self.gamma * self.of_x.pull(i) - eta * self.v[i]
+        self.of_x.send(self.x)
+        self.of_v.send(self.v)
+
+
+class BEER(ReferenceMethod):
+    """Gradient Tracking in which nodes hear only compressed differences."""
+
+    def __init__(
+        self,
+        world: World,
+        start: Vector,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+        init: str = "theorem",
+    ) -> None:
+        super().__init__(world, start)
+        self.init = init
+        self.gamma = usual_gamma(compress, start) if gamma is None else gamma
+        self.g_old, self.v = self.zeros(), self.zeros()
+        self.of_x, self.of_v = Ledger(world, compress, self.x), Ledger(world, compress, self.zeros())
+
+    def round(self, r: int, g: Vectors, eta: float) -> None:
+        if r == 0 and self.init == "theorem":
+            mean = self.world.mean(g)
+            self.g_old = {i: g[i] - mean for i in self.nodes}
+        for i in self.nodes:
+            self.v[i] = self.v[i] + self.gamma * self.of_v.pull(i) + g[i] - self.g_old[i]
+            self.x[i] = self.x[i] + self.gamma * self.of_x.pull(i) - eta * self.v[i]
+        self.g_old = {i: g[i].copy() for i in self.nodes}
+        self.of_x.send(self.x)
+        self.of_v.send(self.v)
+
+
+class ChocoSGDm(ReferenceMethod):
+    """DSGDm in which nodes hear only compressed differences."""
+
+    def __init__(
+        self,
+        world: World,
+        start: Vector,
+        beta: float = 0.9,
+        compress: str = "quantize:bits=4",
+        gamma: float | None = None,
+    ) -> None:
+        super().__init__(world, start)
+        self.beta = beta
+        self.gamma = usual_gamma(compress, start) if gamma is None else gamma
+        self.u = self.zeros()
+        self.of_x = Ledger(world, compress, self.x)
+
+    def round(self, r: int, g: Vectors, eta: float) -> None:
+        self.u = {i: self.beta * self.u[i] + g[i] for i in self.nodes}
+        half = {i: self.x[i] - eta * self.u[i] for i in self.nodes}
+        self.of_x.send(half)
+        self.x = {i: half[i] + self.gamma * self.of_x.pull(i) for i in self.nodes}
+
+
+class ChocoSGD(ChocoSGDm):
+    """DSGD in which nodes hear only compressed differences."""
+
+    def __init__(
+        self, world: World, start: Vector, compress: str = "quantize:bits=4", gamma: float | None = None
+    ) -> None:
+        super().__init__(world, start, beta=0.0, compress=compress, gamma=gamma)
+
+
+class KGT(ReferenceMethod):
+    """K corrected steps alone, then an exchange of models and of what the steps amounted to."""
+
+    def __init__(self, world: World, start: Vector, every: int = 5, beta: float = 0.0) -> None:
+        super().__init__(world, start)
+        self.every, self.beta = every, beta
+        self.u, self.c = self.zeros(), self.zeros()
+        self.before: Vectors = {}
+        self.rates: list[float] = []
+
+    def round(self, r: int, g: Vectors, eta: float) -> None:
+        if r == 0:
+            mean = self.world.mean(g)
+            self.u = {i: (g[i] - mean) / (1 - self.beta) for i in self.nodes}
+            self.c = {i: (mean - g[i]) / (1 - self.beta) for i in self.nodes}
+        if r % self.every == 0:
+            self.before, self.rates = {i: self.x[i].copy() for i in self.nodes}, []
+        self.rates.append(eta)
+        for i in self.nodes:
+            self.u[i] = self.beta * self.u[i] + g[i]
+            self.x[i] = self.x[i] - eta * (self.u[i] + self.c[i])
+        if r % self.every == self.every - 1:
+            if sum(self.rates) > 0:
+                z = {i: (self.before[i] - self.x[i]) / sum(self.rates) for i in self.nodes}
+                averaged = self.world.gossip(r, z)
+                self.c = {i: self.c[i] - z[i] + averaged[i] for i in self.nodes}
+            self.x = self.world.gossip(r, self.x)
+
+
+class LED(ReferenceMethod):
+    """K steps alone, each with a K-th of the correction, then an exchange of models."""
+
+    def __init__(self, world: World, start: Vector, every: int = 5, beta: float = 0.0) -> None:
+        super().__init__(world, start)
+        self.every, self.beta = every, beta
+        self.u, self.y = self.zeros(), self.zeros()
+
+    def round(self, r: int, g: Vectors, eta: float) -> None:
+        for i in self.nodes:
+            self.u[i] = self.beta * self.u[i] + g[i]
+            self.x[i] = self.x[i] - eta * self.u[i] - self.y[i] / self.every
+        if r % self.every == self.every - 1:
+            alone, self.x = self.x, self.world.gossip(r, self.x)
+            self.y = {i: self.y[i] + alone[i] - self.x[i] for i in self.nodes}
+
+
+class EDM(ReferenceMethod):
+    """D^2 whose half step follows a heavy ball: last round's half step is taken back as it was made."""
+
+    def __init__(self, world: World, start: Vector, beta: float = 0.9) -> None:
+        super().__init__(world, start)
+        self.beta = beta
+        self.u = self.zeros()
+        self.p_previous: Vectors = {i: self.x[i].copy() for i in self.nodes}
+
+    def round(self, r: int, g: Vectors, eta: float) -> None:
+        self.u = {i: self.beta * self.u[i] + g[i] for i in self.nodes}
+        p = {i: self.x[i] - eta * self.u[i] for i in self.nodes}
+        self.x = self.world.gossip(r, {i: p[i] + self.x[i] - self.p_previous[i] for i in self.nodes})
+        self.p_previous = p
+
+
+def usual_gamma(compress: str, start: Vector) -> float:
+    """1/(1 + 2 age), where of everything the share delta is known at once, and delta of the rest a round later."""
+    name, _, value = compress.partition(":")
+    number = value.partition("=")[2]
+    if name == "identity":
+        return 1.0
+    if name == "quantize":
+        error = STEPS[int(number)][1]
+    else:
+        error = (1 - max(1, math.ceil(float(number) * len(start) - 1e-9)) / len(start)) ** 3
+    age = error / (1 - error)
+    return 1 / (1 + 2 * age)
