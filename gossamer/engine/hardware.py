@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
@@ -112,6 +113,9 @@ class Workers:
         self.number = number or cores()
         self.interrupted = False
         """Whether Ctrl-C came in the middle of a task: the other workers end after theirs, and nobody waits."""
+        self._task: Callable[[Any, int], None] = lambda generation, seen: None
+        self._generation = np.zeros(1, np.int64)
+        self._helping: list[None] = []
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self._pool = ThreadPoolExecutor(
@@ -142,6 +146,25 @@ class Workers:
             raise
         for done in others:
             done.result()
+
+    def assist(self, task: Callable[[Any, int], None], helpers: int) -> None:
+        """Call task(generation, seen) on so many other workers and wait for none: one that is late finds nothing to do.
+
+        A task that has nothing left to do waits for a moment, without Python, until generation[0] is no longer `seen`:
+        then there is a new task. To wake a thread takes as long as the gradients of a small model.
+        """
+        self._task = task
+        self._generation[0] += 1
+        for _ in range(helpers - len(self._helping)):
+            self._helping.append(None)
+            self._pool.submit(self._help)
+
+    def _help(self) -> None:
+        seen = -1
+        while self._generation[0] != seen and not self.interrupted:
+            seen = int(self._generation[0])
+            self._task(self._generation, seen)
+        self._helping.pop()
 
     @contextmanager
     def torch_threads(self) -> Iterator[None]:

@@ -46,6 +46,7 @@ Samples = tuple[Tensor, Tensor, Sequence[Tensor] | Tensor, Tensor | None]
 
 _NO_MOVES, _NO_BOXES = np.zeros((0, 4), np.float32), np.zeros((0, 4), np.int64)
 _NO_BYTES = np.zeros((0, 1, 1, 1), np.uint8)
+_NONE = np.zeros(1, np.int64)
 _compiled: set[np.dtype[Any]] = set()
 """The types of numbers for which the kernels are compiled in this process."""
 
@@ -118,25 +119,25 @@ class Chain:
         both = (stored, self._nothing) if inputs.dtype == torch.uint8 else (_NO_BYTES, stored)
         sizes = [index.numel() for index in indices]
         starts, largest = np.array([0, *accumulate(sizes)]), max(sizes)
-        found, counter = np.empty((len(x), 4)), np.zeros(1, np.int64)
+        found, counters = np.empty((len(x), 4)), np.zeros(2, np.int64)
         arguments = (
             program.images, program.rows, program.sizes, x.numpy(), grad.numpy(), *both,
             torch.cat(tuple(indices)).numpy(), starts, moves, boxes, padding, flip,
-            *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay, counter,
+            *self._factors[inputs.dtype], targets.numpy(), weights, train, clip, decay, counters,
         )  # fmt: skip
 
-        def one(_: int) -> None:
-            machine.compute(*arguments, self._workspace(largest), found)
+        def one(generation: Any = _NONE, seen: int = -1) -> None:
+            machine.compute(*arguments, generation, seen, self._workspace(largest), found)
 
         if self.dtype not in _compiled:
             # The first call compiles: other processes wait for it and then take its kernels.
             with FileLock(cache_directory() / f"{sources()}.lock"):
-                one(0)
+                one()
             _compiled.add(self.dtype)
-        elif workers is None:
-            one(0)
         else:
-            workers.run(one, min(workers.number, len(x)))
+            if workers is not None:
+                workers.assist(one, min(workers.number, len(x)) - 1)
+            one()
         if found[:, 1].min() < 0:
             raise IndexError(f"The model has {program.classes} outputs, but the targets name other classes.")
         return found

@@ -21,7 +21,16 @@ from gossamer.engine.gradients.compiled.program import (
     PANEL,
     RELU,
 )
-from gossamer.engine.gradients.compiled.vectors import backwards, fill, load, read, store, take, turn_square, width
+from gossamer.engine.gradients.compiled.vectors import (
+    add_at_once,
+    backwards,
+    fill,
+    load,
+    read,
+    store,
+    turn_square,
+    width,
+)
 
 
 @inner
@@ -365,11 +374,15 @@ def run(
     return loss, right
 
 
+LINGERING = 500_000
+"""How often a thread looks for more work before it sleeps: for about a millisecond."""
+
+
 @entry
 def compute(
     images: Any, rows: Any, sizes: Any, x: Any, grad: Any, bytes: Any, numbers: Any, index: Any, starts: Any,
     moves: Any, boxes: Any, padding: int, flip: bool, scale: Any, shift: Any, targets: Any, weights: Any, train: bool,
-    clip: float, decay: float, counter: Any, ws: Any, found: Any,
+    clip: float, decay: float, counters: Any, generation: Any, seen: int, ws: Any, found: Any,
 ) -> None:  # fmt: skip
     """The mean losses and the numbers of right predictions of models x [G, d], and their gradients if `train`.
 
@@ -378,12 +391,13 @@ def compute(
     `arrange`. The gradients are those of weights[k] * loss, clipped, with weight decay. found[k] becomes (loss, right,
     sum and norm of the gradient before clipping).
 
-    Several threads may call this at once for the same models: each takes the next one from `counter` until
-    none is left.
+    Several threads may call this at once for the same models: each takes the next one by counters[0] until none is
+    left. With a negative `seen` it returns when all models are done, which counters[1] counts: nobody has to ask Python
+    whether the other threads have ended. Else it waits a moment for generation[0] to be another than `seen`.
     """
     # Numba takes milliseconds to look at an array of records, but no time for one of numbers.
     image_operations, row_operations = images.view(OPERATION), rows.view(OPERATION)
-    fresh, k = True, take(counter)
+    fresh, k = True, add_at_once(counters, 0, 1)
     while k < len(x):
         batch = min(k, len(starts) - 2)
         low, high = starts[batch], starts[batch + 1]
@@ -397,4 +411,12 @@ def compute(
         if train:
             found[k, 2], found[k, 3] = layers.finish_gradient(x[k], grad[k], clip, decay)
         fresh = len(starts) > 2
-        k = take(counter)
+        add_at_once(counters, 1, 1)
+        k = add_at_once(counters, 0, 1)
+    if seen < 0:
+        while add_at_once(counters, 1, 0) < len(x):
+            pass
+    else:
+        for _ in range(LINGERING):
+            if add_at_once(generation, 0, 0) != seen:
+                break

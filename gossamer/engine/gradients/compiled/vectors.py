@@ -273,14 +273,17 @@ backwards = _elementwise(1, _reversed)
 
 
 @intrinsic
-def take(typing: Any, counter: Any) -> Any:
-    """counter[0], which becomes one more, in one step that no other thread can interrupt."""
+def add_at_once(typing: Any, counter: Any, index: Any, more: Any) -> Any:
+    """counter[index], which becomes `more` larger, in one step that no other thread can interrupt.
+
+    What this thread wrote before, others see after it.
+    """
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _pointer(context, builder, counter, args[0], ir.Constant(ir.IntType(64), 0))
-        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
+        place = _pointer(context, builder, counter, args[0], args[1])
+        return builder.atomic_rmw("add", place, args[2], "seq_cst")
 
-    return types.int64(counter), code
+    return types.int64(counter, types.intp, types.int64), code
 
 
 def _operator(function: Any, name: str) -> None:
