@@ -87,7 +87,7 @@ class TopK(Compressor):
 
 @dataclass(frozen=True)
 class RandomK(Compressor):
-    """A `share` of the numbers, drawn anew in every turn from a seed that all nodes share; all others become 0.
+    """A `share` of the numbers, drawn again in every turn from a seed that all nodes share; all others become 0.
 
     On the wire: the number of the turn, from which both ends draw the positions, and the numbers as float32.
 

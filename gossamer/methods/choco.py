@@ -35,7 +35,7 @@ class ChocoState(State):
     turn: int
 
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
-        """H stays, and W H is made anew."""
+        """H stays, and W H is computed again."""
         rebuild(net, round, (self.h, self.gap))
 
     def known(self) -> list[tuple[Tensor, Tensor]]:
