@@ -47,7 +47,7 @@ class MoTEFState(State):
         return isinstance(self.mixed, FirstMessage)
 
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
-        """V <- U, of which the neighbours know nothing yet: mean V = mean U again. H stays, and W H is computed again."""
+        """V <- U, of which the neighbours know nothing yet: mean V = mean U. H stays, and W H is computed again."""
         self.v.copy_(self.u)
         rebuild(net, round, (self.h, self.gap_h))
         self.mixed = Ready(*self.mixed.wait())
