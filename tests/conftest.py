@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import gc
 import os
 import signal
 from itertools import pairwise
@@ -42,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.clear()
     for mine, size in zip(own, sizes, strict=True):
         items += mine[:size] + [spare.pop() for _ in range(size - len(mine))]
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: let the garbage collector pass over it."""
+    gc.collect()
+    gc.freeze()
 
 
 # torch is imported where it is used: the process that only hands out the tests does without.

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim"])
+_context.set_forkserver_preload(["tests.forked"])
 
 
 def start(output: Path, work: Callable[..., Any], *args: Any, **environment: object) -> BaseProcess:

@@ -33,7 +33,7 @@ FILES_OF_A_RUN = 40
 FILES_OF_A_STEP = 10
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim"])
+_context.set_forkserver_preload(["tests.forked"])
 
 
 def named() -> set[str]:

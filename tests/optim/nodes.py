@@ -20,7 +20,7 @@ import torch.distributed as dist
 from gossamer.network import agreement
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim", "tests.optim.cases"])
+_context.set_forkserver_preload(["tests.forked"])
 
 
 @dataclass
