@@ -3,6 +3,7 @@
 A program makes all runs with one trainer, because the import takes long: `python -m tests.integrations.NAME DIRECTORY`.
 """
 
+import gc
 import multiprocessing
 import os
 import socket
@@ -57,6 +58,7 @@ def launch(place: Path, work: Callable[..., Any], *args: Any, timeout: float = 2
     context = multiprocessing.get_context("fork")
     place = place / f"{work.__name__}-{port}"
     place.mkdir()
+    gc.freeze()  # the children need not look through what was imported
     processes = [context.Process(target=_main, args=(rank, port, place, work, args)) for rank in range(N)]
     for process in processes:
         process.start()
