@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 STAMP := $(VENV)/.installed-$(EXTRAS)
-# Four workers for two cores, because many tests wait: for peers, for time to pass, for a browser. Tests that take long
+# Three workers for two cores, because many tests wait: for peers, for time to pass, for a browser. Tests that take long
 # and tests that wait stand side by side: an idle worker takes over what another has not begun.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal
 # Some images turn bytecode off; every process that a test starts would then compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -35,6 +35,7 @@ coverage: $(STAMP) ## all tests, and which lines they reach
 
 test-slow: $(STAMP) ## the long proofs
 	$(PYTEST) -n 2 -m slow
+	$(PYTEST) -n 2 --hypothesis-profile=thorough tests/methods/test_properties.py
 
 lint: $(STAMP) ## ruff (lint and format), mypy and the layers of imports
 	$(BIN)/ruff check .

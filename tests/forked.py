@@ -2,7 +2,7 @@
 
 import gc
 
-import torch._dynamo
+import torch._dynamo  # noqa: F401
 
 import gossamer.optim  # noqa: F401
 import tests.optim.cases  # noqa: F401

@@ -51,6 +51,7 @@ def test_holds_every_file_of_the_package(wheel):
     assert inside == {path.relative_to(ROOT).as_posix() for path in package}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_runs_without_the_source_tree(wheel, tmp_path):
     # The dependencies are lent by this environment as a plain path, so that no .pth of it is read: gossamer itself

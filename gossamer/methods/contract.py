@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from dataclasses import field
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -259,7 +260,7 @@ class Method(ABC):
     @property
     def compressor(self) -> Compressor:
         """What vectors go through before they are sent: what the hyper-parameter `compress` names, else nothing."""
-        return compression.get(self.hyperparameters["compress"] if self.facts.compresses else "identity")
+        return compression.get(getattr(self, "compress", "identity") if self.facts.compresses else "identity")
 
     @property
     def momentum(self) -> Scalar:
@@ -368,6 +369,7 @@ def resolve(given: MethodChoice) -> Method:
     return given
 
 
+@cache
 def _field_names(cls: type) -> list[str] | None:
     """The hyper-parameters of a method written as a dataclass; None for any other class."""
     return [f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else None

@@ -45,6 +45,7 @@ def _log_offline(place):
             take(row)
 
 
+@pytest.mark.slow
 def test_weights_and_biases_offline(tmp_path):
     pytest.importorskip("wandb", reason="pip install 'gossamer[wandb]'")
     process = start(tmp_path / "printed", _log_offline, tmp_path)

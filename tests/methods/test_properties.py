@@ -13,9 +13,11 @@ from gossamer.testing import Trial
 from gossamer.testing.properties import CONTRACT, PROMISES
 from gossamer.topology import Topology
 
-few = settings(max_examples=3, deadline=None, derandomize=True)
-some = settings(max_examples=8, deadline=None, derandomize=True)
-many = settings(max_examples=15, deadline=None, derandomize=True)
+# `make test-slow` draws many more: it gives --hypothesis-profile=thorough.
+depth = settings().max_examples // 100
+few = settings(max_examples=depth, deadline=None, derandomize=True)
+some = settings(max_examples=3 * depth, deadline=None, derandomize=True)
+many = settings(max_examples=5 * depth, deadline=None, derandomize=True)
 
 seeds = st.integers(0, 10_000)
 sizes = st.integers(1, 8)

@@ -31,26 +31,19 @@ from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, a
 from gossamer.topology import Topology
 from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, compressed, flat, train, train_all
 
-MLP = TASKS["mlp in float32"]
+MLP = TASKS["float32"]
 RING = topology.ring(4)
 PATIENCE = 20.0
 
 
 def trajectories(rank: int, n: int) -> dict[str, dict[str, Tensor]]:
     """All methods on all graphs, one after the other; the traces by name."""
-    return {f"{name} on {where}": _traces(name, graph) for name, where, graph in combinations(n)}
-
-
-def _traces(name: str, graph: Topology) -> dict[str, Tensor]:
-    make = getattr(optim, name.partition(" ")[0])
-    if not make.method.facts.compresses:
-        return train_all(make, graph, timeout=PATIENCE)
-    # A compressor looks at all numbers of one type at once, so tasks that share a type have optimizers of their own.
-    traces = {}
-    for kind in ("quadratic", "mlp"):
-        tasks = {key: task for key, task in TASKS.items() if key.startswith(kind)}
-        traces |= train_all(make, graph, tasks, timeout=PATIENCE, **compressed(name))
-    return traces
+    return {
+        f"{name} on {where}": train_all(
+            getattr(optim, name.partition(" ")[0]), graph, timeout=PATIENCE, **compressed(name)
+        )
+        for name, where, graph in combinations(n)
+    }
 
 
 def run_all(rank: int, names: list[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gossamer.optim import Checkpoints, Outer
 from tests.optim.nodes import values
 from tests.optim.tasks import TASKS, flat
 
-TASK = TASKS["mlp in float64"]
+TASK = TASKS["float64"]
 RING = topology.ring(4)
 
 

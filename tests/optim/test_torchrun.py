@@ -53,6 +53,7 @@ def test_any_node_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("node-*/.*")), "what the killed ones had begun is cleared away"
 
 
+@pytest.mark.slow  # the same signal without torchrun: test_restarts.py
 @pytest.mark.timeout(400)
 def test_sigterm_to_torchrun_saves_the_same_round_everywhere(tmp_path: Path) -> None:
     with torchrun(2, tmp_path, 2000, []) as process:

@@ -40,14 +40,20 @@ def window(tmp_path_factory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(window, pages) -> Iterator[Browser]:
-    """The page of one panel, opened; it must end without an error and without having asked for a network."""
+def empty(window) -> Iterator[Browser]:
+    """A window for a page, which must end without an error and without having asked for a network."""
     window.errors.clear()
     window.requests.clear()
-    window.open(pages[0])
     yield window
     assert window.errors == []
     assert window.requests == []
+
+
+@pytest.fixture
+def page(empty, pages) -> Browser:
+    """The page of one panel, opened."""
+    empty.open(pages[0])
+    return empty
 
 
 def test_every_chart_is_drawn_when_it_comes_into_view(page):
@@ -97,7 +103,8 @@ def test_pointing_at_a_chart_tells_the_figures(page):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
-def test_it_fits_the_window_and_follows_the_theme(page, pages, width, dark):
+def test_it_fits_the_window_and_follows_the_theme(empty, pages, width, dark):
+    page = empty
     page.open(pages[0], width=width, dark=dark)
     page.run(SEE_ALL)
     assert page.run("document.documentElement.scrollWidth") <= width
@@ -109,7 +116,8 @@ def test_it_fits_the_window_and_follows_the_theme(page, pages, width, dark):
     assert page.run(outside) == 0
 
 
-def test_paper_gets_every_chart_in_dark_ink(page, pages, tmp_path):
+def test_paper_gets_every_chart_in_dark_ink(empty, pages, tmp_path):
+    page = empty
     page.open(pages[0], dark=True)
     page.print(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
@@ -117,7 +125,8 @@ def test_paper_gets_every_chart_in_dark_ink(page, pages, tmp_path):
     page.wait("document.querySelector('[data-chart=accuracy] .main-svg').clientWidth > 400")
 
 
-def test_the_selector_and_the_matrix_change_the_setting(page, pages):
+def test_the_selector_and_the_matrix_change_the_setting(empty, pages):
+    page = empty
     page.open(pages[1])
     shown = "[...document.querySelectorAll('section.panel')].filter((p) => !p.hidden).map((p) => p.id).join()"
     assert page.run(shown) == "panel-0"

@@ -60,7 +60,6 @@ def test_compressed_messages_do_what_they_should_on_every_graph(name):
         DSGDm(beta=torch.tensor(0.9)),
         methods.QGDSGDm(beta=0.6, mu=0.3),
         methods.GTAdam(b1=0.5, gmax=0.1),
-        methods.RelaySum(fill="own"),
     ],
     ids=repr,
 )
@@ -88,6 +87,7 @@ def test_the_switches_and_choices_are_all_found():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", other_choices(), ids=repr)
 def test_every_switch_and_choice_of_our_own_methods_keeps_what_is_declared(method):
     assert (quickly(method) if method.facts.compresses else check_method(method)).failures == ()

@@ -26,7 +26,7 @@ def test_identities_and_bound_of_gradient_tracking():
     assert all(0 < row.measured < 1 for row in noisy)
 
 
-@pytest.mark.parametrize("sigma2", [0.0, 1.0])
+@pytest.mark.parametrize("sigma2", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("graph", RINGLESS, ids=lambda t: t.name)
 def test_identities_and_bound_of_momentum_tracking(graph, sigma2):
     result = check_proof(topologies=[graph], betas=[0.5], sigma2=[sigma2], horizon=SHORT)
