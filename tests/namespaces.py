@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 WORLD = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -27,6 +28,22 @@ for host in {" ".join(names)}; do
   k=$((k + 1))
 done
 """
+
+
+def run_sites(script: str, place: Path, **environment: str) -> None:
+    """Run a shell script in such a world, with Gossamer at hand; what it and its sites print is in `place`/*.out."""
+    settings = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHON": sys.executable,
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with (place / "world.out").open("w", encoding="utf-8") as output:
+        command, all_settings = [*WORLD, "bash", "-c", script], {**os.environ, **settings, **environment}
+        done = subprocess.run(
+            command, cwd=place, env=all_settings, stdout=output, stderr=output, timeout=300, check=False
+        )
+    assert done.returncode == 0, {file.name: file.read_text(encoding="utf-8") for file in place.glob("*.out")}
 
 
 def why_not(what: str, tools: Sequence[str], probe: str, lacking: str) -> str:

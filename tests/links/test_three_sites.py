@@ -1,22 +1,21 @@
 """Three sites over real tunnels: one per edge, where two sites have none to each other, and one per pair (--mesh)."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gossamer.cli import main
-from tests.links.test_tunnels import WHY_NOT, WORLD
+from tests.links.test_tunnels import WHY_NOT
+from tests.namespaces import hosts, run_sites
 from tests.network.test_multi_host import free_port
 from tests.optim.nodes import run_script
 
 SITES = ("berlin", "lima", "tokyo")
 
 # Each host is a network namespace on one switch. A site does what its operator would do: wg-quick up, ./launch.sh.
-NETWORK = """
+NETWORK = (
+    """
 set -eu
 until_there_is() { until [ -e $1 ]; do [ ! -e failed ]; sleep 0.2; done }
 site() {
@@ -34,20 +33,9 @@ site() {
   links/$1/launch.sh train.py
 }
 export -f until_there_is site
-mkdir -p /run/netns
-mount -t tmpfs netns /run/netns
-ip link add switch type bridge
-ip link set switch up
-k=1
-for host in berlin lima tokyo; do
-  ip netns add $host
-  ip link add port-$host type veth peer name eth0 netns $host
-  ip link set port-$host master switch up
-  ip -n $host address add 192.0.2.$k/24 dev eth0
-  ip -n $host link set lo up
-  ip -n $host link set eth0 up
-  k=$((k + 1))
-done
+"""
+    + hosts("192.0.2", *SITES)
+    + """
 "$PYTHON" -m tests.links.programs capture port-berlin outside.bytes &
 until_there_is outside.bytes.ready
 for host in berlin lima tokyo; do
@@ -58,6 +46,7 @@ wait $sites
 [ ! -e failed ]
 sleep 0.3
 """
+)
 
 TRAIN = """
 import json, os
@@ -112,18 +101,7 @@ def test_three_sites_train_to_the_same_bits(tmp_path: Path, mesh: bool) -> None:
     (tmp_path / "sites.toml").write_text(plan(mesh), encoding="utf-8")
     with pytest.raises(SystemExit, match="0"):
         main(["links", str(tmp_path / "sites.toml"), "--out", str(tunnels / "links"), *(["--mesh"] if mesh else [])])
-    settings = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "PYTHON": sys.executable,
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }
-    with (tunnels / "world.out").open("w", encoding="utf-8") as output:
-        command, environment = [*WORLD, "bash", "-c", NETWORK], {**os.environ, **settings}
-        done = subprocess.run(
-            command, cwd=tunnels, env=environment, stdout=output, stderr=output, timeout=300, check=False
-        )
-    assert done.returncode == 0, {file.name: file.read_text(encoding="utf-8") for file in tunnels.glob("*.out")}
+    run_sites(NETWORK, tunnels)
     peers = [(tunnels / f"{site}.peers").read_text(encoding="utf-8").strip() for site in SITES]
     assert peers == (["2", "2", "2"] if mesh else ["2", "1", "1"])
 

@@ -1,20 +1,17 @@
 """Two sites train over the tunnels that `gossamer links` writes, with a stranger on the same network."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gossamer.cli import main
 from tests.links.programs import OTHER_SERVICE, ports_of_torch, train
-from tests.namespaces import WORLD, hosts, why_not
+from tests.namespaces import WORLD, hosts, run_sites, why_not
 from tests.processes import run_nodes
 
-ROOT = Path(__file__).parents[2]
 TOOLS = ("ip", "unshare", "wg", "wg-quick", "nft", "bash", "mount")
 SITES = """
 [[site]]
@@ -112,19 +109,7 @@ def test_sites_train_to_the_same_bits_and_strangers_see_and_reach_nothing(
     (tmp_path / "sites.toml").write_text(SITES, encoding="utf-8")
     with pytest.raises(SystemExit, match="0"):
         main(["links", str(tmp_path / "sites.toml"), "--out", str(tunnels / "links")])
-    settings = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "PYTHON": sys.executable,
-        "SERVICE": str(OTHER_SERVICE),
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }
-    with (tunnels / "world.out").open("w", encoding="utf-8") as output:
-        command, environment = [*WORLD, "bash", "-c", NETWORK], {**os.environ, **settings}
-        done = subprocess.run(
-            command, cwd=tunnels, env=environment, stdout=output, stderr=output, timeout=200, check=False
-        )
-    assert done.returncode == 0, {file.name: file.read_text(encoding="utf-8") for file in tunnels.glob("*.out")}
+    run_sites(NETWORK, tunnels, SERVICE=str(OTHER_SERVICE))
 
     monkeypatch.chdir(loopback)
     run_nodes(2, loopback, train, str(tunnels / "links" / "berlin" / "graph.txt"), False)

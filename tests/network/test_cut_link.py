@@ -1,36 +1,22 @@
 """A link between two sites is cut: every site ends within timeout + 5 s, and names who is behind the link."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.network.test_multi_host import WHY_NOT, WORLD
+from tests.namespaces import hosts, run_sites
+from tests.network.test_multi_host import WHY_NOT
 
 SITES = ("lima", "berlin", "tokyo")
 TIMEOUT = 4.0
 PROMISE = TIMEOUT + 5
 
 # Three hosts on one switch; the first keeps the meeting point. A cut link drops every packet, in both directions.
-NETWORK = """
-set -eu
-mkdir -p /run/netns
-mount -t tmpfs netns /run/netns
-ip link add switch type bridge
-ip link set switch up
-k=1
-for site in lima berlin tokyo; do
-  ip netns add $site
-  ip link add port-$site type veth peer name eth0 netns $site
-  ip link set port-$site master switch up
-  ip -n $site address add 10.0.0.$k/24 dev eth0
-  ip -n $site link set lo up
-  ip -n $site link set eth0 up
-  k=$((k + 1))
-done
+NETWORK = (
+    "set -eu"
+    + hosts("10.0.0", *SITES)
+    + """
 rank=0
 for site in lima berlin tokyo; do
   { SITE=$site RANK=$rank ip netns exec $site "$PYTHON" node.py >$site.out 2>&1 || true; date +%s.%N >$site.end; } &
@@ -42,6 +28,7 @@ date +%s.%N >cut
 ip netns exec berlin nft -f cut.nft
 wait
 """
+)
 CUT = """
 table inet cut {
   chain arriving { type filter hook input priority 0; ip saddr ADDRESS drop; }
@@ -81,8 +68,7 @@ def test_every_site_ends_soon_after_a_link_is_cut(tmp_path: Path, other: str) ->
     address = f"10.0.0.{SITES.index(other) + 1}"
     (tmp_path / "cut.nft").write_text(CUT.replace("ADDRESS", address), encoding="utf-8")
     shared = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "3", "GLOO_SOCKET_IFNAME": "eth0"}
-    environment = {**os.environ, **shared, "PYTHON": sys.executable, "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    subprocess.run([*WORLD, "bash", "-c", NETWORK], cwd=tmp_path, env=environment, check=True, timeout=300)
+    run_sites(NETWORK, tmp_path, **shared)
     began = float((tmp_path / "cut").read_text())
     said = {site: (tmp_path / f"{site}.out").read_text(encoding="utf-8").splitlines()[-1] for site in SITES}
     seconds = {site: float((tmp_path / f"{site}.end").read_text()) - began for site in SITES}
