@@ -1,11 +1,16 @@
 """What a run is computed on: the device, its random generators, and the worker threads that share the nodes."""
 
+import atexit
 import ctypes
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from itertools import count
+from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -118,9 +123,11 @@ class Workers:
         self._helping: list[None] = []
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        self._pool = ThreadPoolExecutor(
-            self.number, thread_name_prefix="gossamer-worker", initializer=_use_one_torch_thread
-        )
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # Daemons: at its end, Python would wait for others, after Ctrl-C too.
+        self._others = [Thread(target=_work, args=(self._tasks,), daemon=True) for _ in range(self.number - 1)]
+        for thread in self._others:
+            thread.start()
         keep_freed_memory()
 
     def run(self, task: Callable[[int], None], tasks: int) -> None:
@@ -133,7 +140,7 @@ class Workers:
             while not self.interrupted and (k := next(turn)) < tasks:
                 task(k)
 
-        others = [self._pool.submit(work) for _ in range(min(self.number, tasks) - 1)]
+        others = [self._submit(work) for _ in range(min(self.number, tasks) - 1)]
         try:
             try:
                 work()
@@ -157,7 +164,22 @@ class Workers:
         self._generation[0] += 1
         for _ in range(helpers - len(self._helping)):
             self._helping.append(None)
-            self._pool.submit(self._help)
+            self._submit(self._help)
+
+    def _submit(self, task: Callable[[], None]) -> "Future[None]":
+        """Let another worker do it."""
+        done: Future[None] = Future()
+
+        def attempt() -> None:
+            try:
+                task()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._tasks.put(attempt)
+        return done
 
     def _help(self) -> None:
         seen = -1
@@ -188,14 +210,34 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=not self.interrupted, cancel_futures=True)
+        for _ in self._others:
+            self._tasks.put(None)
+        if self.interrupted:
+            atexit.register(_leave, self._others)
+        else:
+            for thread in self._others:
+                thread.join()
         torch.set_num_threads(self._threads)
 
 
-def _use_one_torch_thread() -> None:
+def _work(tasks: "SimpleQueue[Callable[[], None] | None]") -> None:
+    """What a worker's thread does."""
     torch.set_num_threads(1)
     # A thread adopts the count when it first asks for it: ask now, before the process-wide value changes.
     torch.get_num_threads()
+    while (task := tasks.get()) is not None:
+        task()
+
+
+def _leave(workers: list[Thread]) -> None:
+    """At exit: a worker in the middle of an operation must end before torch is taken apart, or the process at once."""
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and any(thread.is_alive() for thread in workers):
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(128 + signal.SIGINT)
+    for thread in workers:
+        thread.join()
 
 
 def cores() -> int:
