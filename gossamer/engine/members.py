@@ -35,7 +35,8 @@ class Members:
     """Who is there, who is away, and the graph of those that are there."""
 
     def __init__(self, timeline: Sequence[tuple[int, tuple[int, ...]]], stale: int, method: Method, graph: Topology):
-        self._timeline, self._stale = list(timeline), stale
+        # Models that are only kept equal, not mixed, must be equal: whoever returns takes the others'.
+        self._timeline, self._stale = list(timeline), 0 if method.facts.sends == "all-reduce" else stale
         self._method, self._whole, self._graphs = method, graph, {tuple(range(graph.n)): graph}
         self._gone: dict[int, Gone] = {}
         self._told = [0, 0]
@@ -131,6 +132,22 @@ def take_over(state: Any, rows: Rows, x: Tensor, net: Network, round: int) -> No
         if name != "x":
             getattr(state, name).copy_(part)
     state.rejoin(x, net, round)
+
+
+def go_on(members: Members, method: Method, x: Tensor, state: Any, round: int) -> tuple[Tensor, Any, SimulatedNetwork]:
+    """The points, the method's state and the network after the change before `round`.
+
+    A method that does not say what it keeps starts again from the average.
+    """
+    kept = kept_rows(state, x)
+    taken, _ = members.change({"x": x} if kept is None else kept, round)
+    net, x = SimulatedNetwork(members.graph, x.dtype, x.device), taken["x"]
+    if kept is None:
+        x.copy_(x.mean(0))
+    state = method.initial(x, net)
+    if kept is not None:
+        take_over(state, taken, x, net, round)
+    return x, state, net
 
 
 class ChangingSimulation(Simulation):

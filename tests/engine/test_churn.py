@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ import gossamer as gs
 from gossamer import data, topology
 from gossamer.data import partition
 from gossamer.engine.churn import Churn, churn_of
+from gossamer.engine.members import Members
 from gossamer.errors import InputError
+from gossamer.problems import Logistic, NonconvexCosine, Quadratic
 
 DIGITS = data.load("digits")
 CHANGES = [(3, "leaves", [1]), (8, "leaves", (0,)), (11, "joins", 1), (17, "leaves", 2), (17, "joins", 0)]
@@ -56,7 +59,7 @@ def test_a_random_process_has_its_mean_times_and_a_longer_run_begins_like_a_shor
     there = churn.present(8, 400_000, seed=3)
     assert there[: len(churn.present(8, 40_000, seed=3))] == churn.present(8, 40_000, seed=3)
     assert there != churn.present(8, 400_000, seed=4)
-    lengths = [b[0] - a[0] for a, b in zip(there, there[1:], strict=False)]
+    lengths = [b[0] - a[0] for a, b in pairwise(there)]
     mean = sum(len(nodes) * length for (_, nodes), length in zip(there, lengths, strict=False)) / sum(lengths)
     assert mean == pytest.approx(8 * 300 / 400, rel=0.05)
     assert sum(lengths) / len(lengths) == pytest.approx(400 / 16, rel=0.05)  # 8 nodes, two changes in 400 each
@@ -127,34 +130,25 @@ def test_rows_say_who_is_there_and_what_has_changed():
     assert rows[-1]["bytes_sent"] > rows[-2]["bytes_sent"] > rows[1]["bytes_sent"] > 0
 
 
-def test_between_changes_it_is_an_ordinary_run_and_nobody_else_computes():
-    """Without the nodes that are away from the start, to the same bits."""
+def test_between_changes_it_is_an_ordinary_run_of_the_nodes_that_are_there_to_the_same_bits():
     nodes = split()
-    drawn = []
-    run = train(nodes=nodes, churn=[(0, "leaves", [1, 3])], callbacks=[lambda row: drawn.append(row["present"])])
-    some = dataclasses.replace(
-        nodes.partition,
-        indices=[nodes.partition.indices[k] for k in (0, 2)],
-        label_counts=nodes.partition.label_counts[[0, 2]],
-    )
-    batches = run.simulation.batches.state_dict()["positions"]
-    assert drawn == [[0, 2]] * 5
-    assert batches[[1, 3]].tolist() == [0, 0]
-    alone = train(nodes=dataclasses.replace(nodes, partition=some), churn=None)
-    first, second = run.simulation.models.x, alone.simulation.models.x
-    # Batches are drawn from (seed, node): node 0 has the same ones in both runs.
-    assert torch.equal(run.simulation.batches._order[0], alone.simulation.batches._order[0])
-    assert first.shape == second.shape
+    run = train(nodes=nodes, churn=[(0, "leaves", [2, 3])])
+    assert run.simulation.batches.state_dict()["positions"][2:].tolist() == [0, 0]  # they have drawn no batch
+    part = nodes.partition
+    first = dataclasses.replace(part, indices=part.indices[:2], label_counts=part.label_counts[:2])
+    alone = train(nodes=dataclasses.replace(nodes, partition=first), churn=None)
+    assert torch.equal(run.simulation.models.x, alone.simulation.models.x)
     assert "present" not in alone.history.last
+    for figure in ("accuracy", "node_loss", "averaged_accuracy", "train_loss", "consensus_distance", "bytes_sent"):
+        assert run.history[figure] == alone.history[figure]
 
 
 @pytest.mark.parametrize("model", [Perceptron, Normalized])
-@pytest.mark.parametrize("method", ["momentum-tracking", "dsgdm", "k-gt", "motef", "relaysum-m"])
+@pytest.mark.parametrize("method", ["momentum-tracking", "k-gt", "motef"])
 def test_a_run_resumes_to_the_same_bits(tmp_path, model, method):
-    graph = topology.chain(4) if method == "relaysum-m" else "ring"
-    whole = train(method, model, graph)
+    whole = train(method, model)
     assert whole.simulation.gradients.form.startswith("compiled" if model is Perceptron else "autograd")
-    for stop in (8, 11, 12):  # before the changes of rounds 8 and 11, and between changes
+    for stop in (8, 13):  # before the change of round 8, and between changes
         place = tmp_path / str(stop)
 
         def interrupt(row, stop=stop):
@@ -162,8 +156,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path, model, method):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            train(method, model, graph, checkpoint=place, checkpoint_every=0.01, evaluations=22, callbacks=[interrupt])
-        again = train(method, model, graph, checkpoint=place, checkpoint_every=0.01)
+            train(method, model, checkpoint=place, checkpoint_every=0.01, evaluations=22, callbacks=[interrupt])
+        again = train(method, model, checkpoint=place, checkpoint_every=0.01)
         assert torch.equal(again.simulation.models.x, whole.simulation.models.x)
         assert again.history.last["bytes_sent"] == whole.history.last["bytes_sent"]
         assert [row["present"] for row in again.history][-2:] == [row["present"] for row in whole.history][-2:]
@@ -198,10 +192,8 @@ def test_a_node_keeps_its_model_after_a_short_absence_and_takes_the_average_afte
         run = train("dsgdm", churn=churn, rounds=12, lr=lambda r: 0.0 if r == 11 else 0.05)
     before, at_the_change = found[3].simulation, found[11].simulation
     net = run.simulation.network
-    x, u = before.models.x[1], before.state.u[1]
-    others, momenta = at_the_change.models.x, at_the_change.state.u
-    if not own:
-        x, u = others.mean(0), momenta.mean(0)
+    others = at_the_change.models.x
+    x = before.models.x[1] if own else others.mean(0)
     expected = net.mix(torch.stack([x, *others]), round=0).wait()[0]  # a step of size 0 only mixes
     torch.testing.assert_close(run.simulation.models.x, expected)
     assert ("node 1 starts from the average" in caplog.text) == (not own)
@@ -225,19 +217,32 @@ def test_mean_y_is_mean_u_after_every_change(method):
     assert run.history.last["tracking_error"] > 0
 
 
-def test_a_new_node_gets_the_mean_of_the_buffers():
-    def at(rounds, changes):
-        run = train("dsgd", Normalized, churn=Churn(changes, stale=1), rounds=rounds, batch_size=33)
-        return [m[2].running_mean.clone() for m in run.simulation.models.modules], run
+def test_a_new_node_starts_with_the_buffers_of_the_others():
+    for stale, batches in ((1, 9 + 1), (100, 3 + 1)):  # node 1 is away from round 3 to round 9
+        churn = Churn([(3, "leaves", 1), (9, "joins", 1)], stale=stale)
+        norm = train("dsgd", Normalized, churn=churn, rounds=10).simulation.models.modules[1][2]
+        assert int(norm.num_batches_tracked) == batches
 
-    before, _ = at(9, CHANGES[:1])
-    _, run = at(10, [*CHANGES[:1], (9, "joins", 1)])
-    own = run.simulation.models.modules[1]
-    assert own[2].running_mean is not None
-    mean = torch.stack(before).mean(0)
-    index = run.simulation.batches  # one more batch has moved it by a tenth of the way
-    assert index is not None
-    assert (own[2].running_mean - mean).norm() < 0.5 * mean.norm()
+
+def test_new_nodes_take_the_mean_and_others_what_is_their_own():
+    there = [(0, (0, 1, 2)), (5, (0, 1)), (8, (0, 1, 2)), (20, (1, 2)), (40, (0, 1, 2))]
+    members = Members(there, 10, gs.DSGDm(), topology.ring(3))
+    x = torch.tensor([[1.0], [2.0], [6.0]])
+    taken, _ = members.change({"x": x, "u": -x}, 5)
+    assert taken["x"].tolist() == [[1.0], [2.0]]
+    taken, holders = members.change({"x": 10 * taken["x"], "u": taken["u"]}, 8)
+    assert (taken["x"].tolist(), taken["u"].tolist()) == ([[10.0], [20.0], [6.0]], [[-1.0], [-2.0], [-6.0]])
+    assert holders == [0, 1, 2]
+    taken, _ = members.change(taken, 20)
+    taken, holders = members.change(taken, 40)
+    assert (taken["x"].tolist(), taken["u"].tolist()) == ([[13.0], [20.0], [6.0]], [[-4.0], [-2.0], [-6.0]])
+    assert holders == [1, 2]
+
+
+def test_a_returning_node_of_all_reduce_takes_the_common_model():
+    x = train("all-reduce-sgdm").simulation.models.x
+    assert torch.equal(x[0], x[1])
+    assert torch.equal(x[0], x[2])
 
 
 def test_local_steps_change_members_at_an_exchange():
@@ -283,7 +288,7 @@ def test_a_method_that_does_not_say_what_it_keeps_starts_again_from_the_average(
             net.mix(x - lr * state.u, round=round, out=(x,)).wait()
 
     run = train(Own(), churn=[(5, "leaves", 1)], rounds=6, lr=lambda r: 0.0 if r == 5 else 0.05)
-    before = train(Own(), churn=[(4, "leaves", 1), (5, "joins", 1)][:0] or None, rounds=5).simulation.models.x
+    before = train(Own(), churn=None, rounds=5).simulation.models.x
     torch.testing.assert_close(run.simulation.models.x, before[[0, 2, 3]].mean(0).expand(3, -1))
 
 
@@ -291,3 +296,31 @@ def test_a_single_node_goes_on_alone():
     run = train(churn=[(4, "leaves", [0, 1, 3])])
     assert run.history.last["present"] == [2]
     assert run.history.last["consensus_distance"] == 0.0
+
+
+# Problems with known answers ------------------------------------------------------------------------------------------
+
+
+def test_the_nodes_that_are_there_reach_their_own_optimum():
+    problem = Quadratic.synthetic(nodes=5, dim=3, zeta2=25.0)
+    churn = [(100, "leaves", [0, 4]), (300, "joins", 4)]
+    run = gs.minimize(problem, "momentum-tracking", "ring", lr=0.01, rounds=2500, churn=churn, keep_means=True)
+    theirs = problem.among(run.present)
+    assert run.present == (1, 2, 3, 4)
+    torch.testing.assert_close(run.x, theirs.optimum().expand(4, -1), rtol=0, atol=1e-10)
+    assert (theirs.optimum() - problem.optimum()).norm() > 0.01
+    # Every entry is of the objective of those that were there: the record of a shorter run without the later changes.
+    short = gs.minimize(problem, "momentum-tracking", "ring", lr=0.01, rounds=250, churn=churn[:1])
+    assert torch.equal(run.squared_gradients[:251], short.squared_gradients)
+    gone = problem.among([1, 2, 3])
+    assert run.squared_gradients[200] == gone.squared_gradient_norms(run.means[200:201])[0]
+    left_out = gs.minimize(problem, "dsgd", "ring", lr=0.01, rounds=50, churn=[(0, "leaves", 2)])
+    assert left_out.x.shape == (4, 3)
+
+
+def test_problems_of_some_nodes():
+    logistic = Logistic.synthetic(nodes=4, samples=5, dim=2)
+    x = torch.ones(2, dtype=torch.float64)
+    assert torch.equal(logistic.among([1, 3]).losses(x), logistic.losses(x)[[1, 3]])
+    with pytest.raises(InputError, match="NonconvexCosine does not say"):
+        gs.minimize(NonconvexCosine(nodes=4), "dsgd", "ring", lr=0.1, rounds=9, churn=[(3, "leaves", 1)])
