@@ -67,7 +67,7 @@ class Members:
         for node in set(self.present).difference(before):
             gone = self._gone.pop(node, None)
             if gone is not None and round - gone.since < self._stale and gone.own.keys() == rows.keys():
-                own[node] = gone.own
+                own[node] = {name: part.to(rows[name].device) for name, part in gone.own.items()}
         holders = [node for node in self.present if node in own] or list(before)
         means = {name: torch.stack([own[node][name] for node in holders]).mean(0) for name in rows}
         taken = {
