@@ -17,6 +17,7 @@ from . import theory as theory
 from . import topology as topology
 from ._version import __version__ as __version__
 from .data import partition as partition
+from .engine import Churn as Churn
 from .engine import minimize as minimize
 from .engine import simulate as simulate
 from .errors import DiskError as DiskError

@@ -96,6 +96,7 @@ ITEMS: list[PaperItem | SweepItem] = [
     PaperItem("table2-full", "table2", "full", (0.005,), (0,), THREE),
     PaperItem("table6", "table6", "quick", (0.005, 0.001), (0, 1, 2), CIFAR),
     SweepItem("relaysum", "RelaySum and RelaySumM with LeNet on CIFAR-10"),
+    SweepItem("churn", "LeNet on Fashion-MNIST with nodes that come and go"),
     PaperItem("table8", "table8", "quick", (0.005, 0.001), (0, 1, 2), CIFAR, (GTADAM,)),
 ]
 

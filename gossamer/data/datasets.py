@@ -316,6 +316,13 @@ class NodeData:
         own = torch.cat(self.partition.test)
         return self.dataset.train_inputs[own], self.dataset.train_targets[own]
 
+    def own_tests_of(self, nodes: Sequence[int]) -> Samples:
+        """Those of some nodes together."""
+        if len(nodes) == self.nodes:
+            return self.all_own_tests
+        own = torch.cat([self.partition.test[node] for node in nodes])
+        return self.dataset.train_inputs[own], self.dataset.train_targets[own]
+
     def evaluation(self, evaluate: str | None) -> str:
         """What models are tested on: "common" or "own", by default the common test set if there is one."""
         if evaluate is None:

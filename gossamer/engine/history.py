@@ -190,6 +190,10 @@ class Meter:
         """All samples over all time; None before the first round."""
         return self._samples / self.seconds if self.seconds else None
 
+    def regroup(self, nodes: int) -> None:
+        """Go on with so many nodes."""
+        self._loss = self._loss.mean().expand(nodes).clone()
+
     def forget_losses(self) -> None:
         """Reset the training loss after an evaluation."""
         self._loss.zero_()

@@ -90,6 +90,22 @@ class LocalSteps:
         """The models have been exchanged: the next steps start here."""
         self._start.copy_(self._models.x)
 
+    def rows(self) -> dict[str, Tensor]:
+        """What the optimizer remembers of every node, one row each."""
+        return {name: v for name, v in self._remembered().items() if isinstance(v, Tensor) and v.dim() == 2}
+
+    def among(self, models: NodeModels, inner: str, rows: dict[str, Tensor]) -> "LocalSteps":
+        """The same for other nodes, which have exchanged just now and whose rows these are."""
+        some = LocalSteps(models, inner, self.every)
+        remembered = {name: value for name, value in self._remembered().items() if name not in self.rows()} | rows
+        if remembered:
+            saved = self._optimizers[0].state_dict()
+            some._optimizers[0].load_state_dict({**saved, "state": {0: remembered}})
+        return some
+
+    def _remembered(self) -> dict[str, Any]:
+        return dict(self._optimizers[0].state_dict()["state"].get(0, {}))
+
     def state_dict(self) -> dict[str, Any]:
         """The optimizers' states, and the models of the last exchange."""
         return {"start": self._start, "inner": [optimizer.state_dict() for optimizer in self._optimizers]}

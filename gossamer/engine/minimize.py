@@ -1,7 +1,7 @@
 """Run a method on a problem with known answers: N nodes, stacked, one round at a time."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from gossamer import methods
 from gossamer import topology as graphs
 from gossamer._common.checks import is_finite_number, whole_number
+from gossamer.engine.churn import Change, Churn, churn_of
 from gossamer.engine.schedule import Lr, step_size_of
 from gossamer.errors import InputError
 from gossamer.methods import State
@@ -37,11 +38,13 @@ class Trajectory:
     squared_gradients: Tensor
     """|grad f(xbar_r)|^2 for r = 0 .. rounds: entry r belongs to the mean point before round r."""
     x: Tensor
-    """The final points, one row per node."""
+    """The final points, one row per node that is there."""
     state: State
     """The method's final state."""
     means: Tensor = field(repr=False)
     """xbar_r for every round, if they were asked for (`keep_means`); otherwise empty."""
+    present: tuple[int, ...] = ()
+    """The nodes that are there at the end."""
 
     def tail_mean(self, fraction: float = 0.25) -> float:
         """The mean of |grad f(xbar)|^2 over the last part of the rounds."""
@@ -60,6 +63,7 @@ def minimize(
     seed: int = 0,
     weight_decay: float = 0.0,
     x0: Tensor | None = None,
+    churn: Churn | Sequence[Change] | str | None = None,
     keep_means: bool = False,
     on_round: Callable[[int, Tensor, Any], None] | None = None,
 ) -> Trajectory:
@@ -68,6 +72,7 @@ def minimize(
     Method and topology are objects or names, as in `simulate`.
     `lr` is a step size, a function of the round, or a schedule (`gossamer.engine.Cosine`), whose epochs are rounds
     here. The gradients are exact unless the problem is `noisy`. `on_round(r, x, state)` is called after every round.
+    `churn` is as in `simulate`: f is then the mean over the nodes that are there, and so is xbar.
 
     >>> from gossamer import MomentumTracking, topology
     >>> from gossamer.problems import Quadratic
@@ -91,6 +96,13 @@ def minimize(
         )
     method.check(topology)
     step_size = step_size_of(lr, rounds_per_epoch=1, rounds=rounds)
+    everyone, members = problem, None
+    if churn is not None:
+        from gossamer.engine.members import Members, go_on
+
+        who = churn_of(churn)
+        members = Members(who.present(problem.n, rounds, seed=seed), who.stale, method, topology)
+        problem, topology = everyone.among(members.present), members.graph
     net = SimulatedNetwork(topology, dtype=problem.dtype)
     generator = torch.Generator().manual_seed(whole_number(seed, "the seed"))
     start = problem.start() if x0 is None else x0.to(problem.dtype)
@@ -100,13 +112,24 @@ def minimize(
     record = torch.empty(rounds + 1, dtype=torch.float64)
     means = torch.empty(rounds + 1 if keep_means else CHUNK, problem.dim, dtype=problem.dtype)
     first = 0
+
+    def note(until: int) -> None:
+        """Compute what is recorded of the rounds since the last call, up to `until`."""
+        nonlocal first
+        if until > first:
+            place = first if keep_means else first % CHUNK
+            record[first:until] = problem.squared_gradient_norms(means[place : place + until - first])
+            first = until
+
     for r in range(rounds + 1):
+        if members is not None and r == members.next:
+            note(r)
+            x, state, net = go_on(members, method, x, state, r)
+            problem, grad = everyone.among(members.present), torch.empty_like(x)
         slot = r if keep_means else r % CHUNK
         torch.mean(x, 0, out=means[slot])
         if slot % CHUNK == CHUNK - 1 or r == rounds:
-            done = means[first : r + 1] if keep_means else means[: slot + 1]
-            record[first : r + 1] = problem.squared_gradient_norms(done)
-            first = r + 1
+            note(r + 1)
         if r == rounds:
             break
         if problem.noisy:
@@ -118,4 +141,5 @@ def minimize(
         method.step(state, x, grad, step_size(r), net, r)
         if on_round is not None:
             on_round(r, x, state)
-    return Trajectory(record, x, state, means if keep_means else means[:0])
+    there = members.present if members else tuple(range(problem.n))
+    return Trajectory(record, x, state, means if keep_means else means[:0], there)

@@ -264,6 +264,22 @@ class NodeModels:
         self._pattern = self._shallow(module)
         self.modules = Models(nodes, lambda node: self._copy(node) if node else module)
 
+    def among(self, nodes: Sequence[int], x: Tensor) -> "NodeModels":
+        """The models of some of the nodes, with the parameters `x`, one row each.
+
+        The nodes' modules are moved: those that were given out before no longer follow these models.
+        """
+        some = copy.copy(self)
+        some.x, some.grad = x, torch.zeros_like(x)
+
+        def moved(row: int) -> nn.Module:
+            module = self.modules[nodes[row]]
+            self.layout.bind(module, some.x[row], some.grad[row])
+            return module
+
+        some.modules = Models(len(nodes), moved)
+        return some
+
     def averaged(self) -> nn.Module:
         """A model whose parameters and floating-point buffers are the exact mean over the nodes."""
         model = copy.deepcopy(self.modules[0])

@@ -16,6 +16,7 @@ from gossamer._common.formatting import Advance, Row, duration, html_table, prog
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
+from gossamer.engine.churn import Change, Churn, churn_of
 from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
 from gossamer.engine.local_steps import Inner
@@ -33,7 +34,8 @@ class Run:
     """A finished run: what was measured, and every node's model.
 
     The models are independent copies of yours, in evaluation mode, that can be saved or trained further. Buffers
-    (BatchNorm's running statistics) are every node's own; the averaged model has their mean.
+    (BatchNorm's running statistics) are every node's own; the averaged model has their mean. Where nodes come and go,
+    the models are those of `simulation.present`, the nodes that are there at the end.
 
     >>> from gossamer import data, models
     >>> nodes = data.load("digits").split(data.partition.iid(nodes=2))
@@ -115,6 +117,7 @@ def simulate(
     clip: float | None = None,
     node_weight: str = "equal",
     nonfinite: str = "stop",
+    churn: Churn | Sequence[Change] | str | None = None,
     device: str = "cpu",
     workers: int | None = None,
     evaluate_every: float | None = None,
@@ -165,6 +168,10 @@ def simulate(
     nonfinite
         What a NaN or Inf in a node's loss or gradient does: "stop" the run with a `DivergenceError`, or "skip", which
         counts that round of the node as gradient 0 (`run.simulation.skipped`).
+    churn
+        Nodes that leave and return: a list such as [(100, "leaves", 3), (250, "joins", 3)] of what happens before which
+        round, or `gossamer.Churn(up=12, down=4)`: every node is there for 12 epochs on average, then away for 4. Rows
+        of figures are those of the nodes that are there, and say who they are ("present", "changes").
     workers
         Threads that share the nodes; one per core by default. The result does not depend on their number.
     evaluate_every, evaluations
@@ -227,13 +234,20 @@ def simulate(
             clip=clip,
             node_weight=node_weight,
             nonfinite=nonfinite,
+            churn=None if churn is None else churn_of(churn),
             device=device_of(device),
             task=task,
             evaluate=evaluate,
         )
         own = make_model(model, data, seed)
         data = fitted(data, own, batch_size)
-        simulation = Simulation(own, data, method, graph, settings, pool, lambda text: advance(0.0, text))
+        notify: Callable[[str], None] = lambda text: advance(0.0, text)  # noqa: E731
+        if settings.churn is None:
+            simulation = Simulation(own, data, method, graph, settings, pool, notify)
+        else:
+            from gossamer.engine.members import ChangingSimulation
+
+            simulation = ChangingSimulation(own, data, method, graph, settings, pool, notify, rounds=schedule.rounds)
         store = None
         if checkpoint is not None:
             between = None
@@ -241,7 +255,7 @@ def simulate(
                 between = rounds_in(checkpoint_every, schedule.rounds_per_epoch, "checkpoint_every")
             store = CheckpointDirectory(Path(checkpoint), between, identity_of(simulation, lr, schedule))
         history = _train(simulation, schedule, store, callbacks, advance)
-    return Run(history, Models(data.nodes, simulation.models.independent), simulation)
+    return Run(history, Models(len(simulation.present), simulation.models.independent), simulation)
 
 
 def _check(weight_decay: float, clip: float | None, checkpoint: object, callbacks: object) -> None:
@@ -307,8 +321,8 @@ def _kept_in_errors(history: History) -> Iterator[None]:
 
 def _is_final(row: Row, simulation: Simulation) -> bool:
     """Whether a row is of the present round and holds all that is measured at the end of a run."""
-    settings, data, has_validation_set = simulation.settings, simulation.data, len(simulation.data.validation[1]) > 0
-    tests = len((data.all_own_tests if settings.evaluate == "own" else data.test)[1])
+    settings, has_validation_set = simulation.settings, len(simulation.data.validation[1]) > 0
+    tests = len(simulation.test_sets()[-1][1])
     validated = f"validation_{settings.task.metric.name}" in row
     # Checkpoints of older versions do not say how many test samples there were: all.
     complete = row.get("test_samples", tests) == tests and (validated or not has_validation_set)

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from gossamer._common.formatting import Row
 from gossamer.data import NodeBatches, NodeData
+from gossamer.engine.churn import Churn
 from gossamer.engine.gradients import gradients_of
 from gossamer.engine.gradients.autograd import evaluate
 from gossamer.engine.hardware import NodeGenerators, Workers
@@ -52,6 +53,9 @@ class Settings:
     evaluate: str = "common"
     """What the models are tested on: the "common" test set, or every node's "own" part."""
 
+    churn: Churn | None = None
+    """Which nodes leave and return; None: all are there all the time."""
+
     @property
     def added_decay(self) -> float:
         """The weight decay that is added to the gradient."""
@@ -87,6 +91,8 @@ class Simulation:
         self.network = SimulatedNetwork(topology, self.models.x.dtype, settings.device)
         self.state = method.initial(self.models.x, self.network)
         self.round = 0
+        self.present: Sequence[int] = range(data.nodes)
+        """The nodes that are there: row k of the models belongs to node present[k]."""
         self.skipped = [0] * data.nodes
         """How many rounds of every node have counted as gradient 0 since the start or the last checkpoint."""
         self._workers = workers
@@ -133,32 +139,40 @@ class Simulation:
         With `evaluate="own"` every node's model is tested on its node's own samples, and the averaged one on all of
         these. `validate` adds the validation set, on which step sizes are chosen.
         """
-        dim, width = self.models.layout.dim, self.models.x.element_size()
         lr = self.settings.step_size(max(0, self.round - 1))
-        own = self.settings.evaluate == "own"
-        samples = self.data.all_own_tests if own else samples or self.data.test
-        sets = [*self.data.own_tests, samples] if own else [samples] * (self.data.nodes + 1)
+        sets = self.test_sets(samples)
         test = self._scores(sets)
         self._refuse_diverged_models(test, lr)
-        validation = self._scores([self.data.validation] * (self.data.nodes + 1)) if validate else None
+        validation = self._scores([self.data.validation] * len(sets)) if validate else None
         row = row_of(
             metric=self.settings.task.metric.name,
             round=self.round,
             rounds_per_epoch=self.batches.rounds_per_epoch,
             lr=lr,
             test=test,
-            test_samples=len(samples[1]),
+            test_samples=len(sets[-1][1]),
             validation=validation.metric[:-1] if validation else None,
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),
             tracking_error=self._tracking_error(),
             gradient_norm=float(self._gradient_norms.mean()) if self._norms_are_known else None,
-            bytes_sent=bytes_per_node(self.method, self.topology, dim, width, self.round // self.settings.every),
+            bytes_sent=self._bytes_sent(),
             samples_per_second=self._meter.samples_per_second,
             seconds=self._meter.seconds,
         )
         self._meter.forget_losses()
         return row
+
+    def test_sets(self, samples: tuple[Tensor, Tensor] | None = None) -> list[tuple[Tensor, Tensor]]:
+        """What every node's model and, last, the averaged one is tested on, see `measure`."""
+        if self.settings.evaluate != "own":
+            return [samples or self.data.test] * (len(self.present) + 1)
+        return [*(self.data.own_tests[node] for node in self.present), self.data.own_tests_of(self.present)]
+
+    def _bytes_sent(self) -> float:
+        """What a node has sent, the mean over the nodes."""
+        dim, width = self.models.layout.dim, self.models.x.element_size()
+        return bytes_per_node(self.method, self.topology, dim, width, self.round // self.settings.every)
 
     def _scores(self, sets: list[tuple[Tensor, Tensor]]) -> Scores | None:
         """Score every node's model and, last, the averaged one, each on its samples; None without any."""
@@ -200,9 +214,9 @@ class Simulation:
     def _compute_gradients(self) -> int:
         """Every node's loss and gradient on its next batch; returns the number of samples."""
         batches, draw = self.batches, self.data.pipeline.draw
-        indices = [batches.next(node) for node in range(self.data.nodes)]
+        indices = [batches.next(node) for node in self.present]
         sizes = [index.numel() for index in indices]  # len() of a tensor takes microseconds
-        draws = [draw(size, generator) for size, generator in zip(sizes, batches.generators, strict=True)]
+        draws = [draw(size, batches.generators[node]) for size, node in zip(sizes, self.present, strict=True)]
         self._losses, self._gradient_sums, self._gradient_norms = self.gradients.compute(
             indices, draws, self.settings.clip, self.settings.added_decay, self._workers
         )
@@ -213,34 +227,36 @@ class Simulation:
         if self.settings.nonfinite == "skip":
             self._skip()
             return
-        for node in _not_finite(self._losses, self._gradient_sums):
-            loss = float(self._losses[node])
+        for row in _not_finite(self._losses, self._gradient_sums):
+            loss = float(self._losses[row])
             if not math.isfinite(loss):
-                raise DivergenceError(node, self.round, loss, lr)
+                raise DivergenceError(self.present[row], self.round, loss, lr)
             # A sum may overflow though all of its terms are finite.
-            if not self.models.grad[node].isfinite().all():
-                raise DivergenceError(node, self.round, float(self._gradient_sums[node]), lr, "gradient")
+            if not self.models.grad[row].isfinite().all():
+                raise DivergenceError(self.present[row], self.round, float(self._gradient_sums[row]), lr, "gradient")
 
     def _skip(self) -> None:
-        for node in _not_finite(self._losses, self._gradient_sums):
-            if math.isfinite(self._losses[node]) and self.models.grad[node].isfinite().all():
+        for row in _not_finite(self._losses, self._gradient_sums):
+            if math.isfinite(self._losses[row]) and self.models.grad[row].isfinite().all():
                 continue
+            node = self.present[row]
             self.skipped[node] += 1
-            self._losses[node] = self._gradient_norms[node] = 0.0
-            torch.mul(self.models.x[node].detach(), self.settings.added_decay, out=self.models.grad[node])
+            self._losses[row] = self._gradient_norms[row] = 0.0
+            torch.mul(self.models.x[row].detach(), self.settings.added_decay, out=self.models.grad[row])
             log.warning("Round %d of node %d counts as gradient 0: it was not finite.", self.round, node)
 
     def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
         """Stop if the last step has left models, test losses or metrics that are not finite."""
         sums = self.models.x.sum(1).cpu()
         losses = torch.tensor(test.loss[:-1]) if test else torch.zeros(len(sums))
-        for node in _not_finite(losses, sums):
-            if not self.models.x[node].isfinite().all():
-                raise DivergenceError(node, max(0, self.round - 1), float(sums[node]), lr, "model")
-            if not math.isfinite(losses[node]):
-                raise DivergenceError(node, max(0, self.round - 1), float(losses[node]), lr, "test loss")
+        for row in _not_finite(losses, sums):
+            node = self.present[row]
+            if not self.models.x[row].isfinite().all():
+                raise DivergenceError(node, max(0, self.round - 1), float(sums[row]), lr, "model")
+            if not math.isfinite(losses[row]):
+                raise DivergenceError(node, max(0, self.round - 1), float(losses[row]), lr, "test loss")
         if test:
-            refuse_metric(test.metric, self.settings.task.metric.name, max(0, self.round - 1), lr)
+            refuse_metric(test.metric, self.settings.task.metric.name, max(0, self.round - 1), lr, self.present)
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""
@@ -270,9 +286,12 @@ class Simulation:
         return self.data.pipeline.batch(self.data.dataset.train_inputs, index).to(self.settings.device)
 
 
-def refuse_metric(values: list[float], name: str, round: int, lr: float) -> None:
-    """Stop if a metric is not a finite number though models and losses are; the last value is the averaged model's."""
-    for node, value in enumerate(values[:-1]):
+def refuse_metric(values: list[float], name: str, round: int, lr: float, nodes: Sequence[int] | None = None) -> None:
+    """Stop if a metric is not a finite number though models and losses are; the last value is the averaged model's.
+
+    `nodes` are those that the values belong to; by default all.
+    """
+    for node, value in zip(nodes or range(len(values) - 1), values, strict=False):
         if math.isinf(value):
             raise DivergenceError(node, round, value, lr, name)
         if math.isnan(value):
@@ -283,7 +302,7 @@ def refuse_metric(values: list[float], name: str, round: int, lr: float) -> None
 
 
 def _not_finite(*numbers: Tensor) -> list[int]:
-    """The nodes for which one of the tensors [N] is not finite."""
+    """The rows in which one of the tensors [N] is not finite."""
     if all(math.isfinite(n.sum()) for n in numbers):
         return []
     fine = torch.stack([n.isfinite() for n in numbers]).all(0)

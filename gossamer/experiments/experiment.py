@@ -66,6 +66,8 @@ class Experiment:
     """The largest norm of a node's gradient, if above 0."""
     augment: str = "usual"
     """usual (the dataset's customary crop and flip), erasing (that and random erasing) or none."""
+    churn: str = ""
+    """Nodes that leave and return: 100 leaves 3 5; 250 joins 3, or random:up=12,down=4 in mean epochs; or none."""
     node_weight: str = "equal"
     """equal, or size: a node's loss counts in proportion to its samples."""
     loss: str = "cross-entropy"
@@ -145,12 +147,14 @@ class Experiment:
         from gossamer.data import partition
         from gossamer.data.catalog import CATALOG
         from gossamer.data.loading import OWN
-        from gossamer.engine import local_steps, schedule
+        from gossamer.engine import churn, local_steps, schedule
 
         if self.inner:
             local_steps.by_name(self.inner)
             if self.decoupled:
                 raise InputError("The inner optimizer makes the steps, so decoupled weight decay is its to have.")
+        if self.churn:
+            churn.churn_of(self.churn).present(self.nodes, self.rounds or None)
         if self.dataset not in {**CATALOG, **OWN}:
             raise unknown("dataset", self.dataset, {**CATALOG, **OWN})
         if self.dataset not in CATALOG and not self.model:
@@ -261,6 +265,7 @@ _ADDED = {
     "decoupled": False,
     "inner": "",
     "every": 1,
+    "churn": "",
 }
 
 AUGMENTATIONS = ("usual", "erasing", "none")

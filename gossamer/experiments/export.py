@@ -18,15 +18,25 @@ def run_rows(places: Sequence[Path | str]) -> list[Row]:
 
 
 def curve_rows(places: Sequence[Path | str]) -> list[Row]:
-    """One row per evaluation of every run: its run, then its figures, with a column per node: node_accuracy_0, ..."""
+    """One row per evaluation of every run: its run, then its figures, with a column per node: node_accuracy_0, ...
+
+    Where nodes come and go, the columns of those that are away are empty, and "present" lists the others.
+    """
     rows = []
     for run in find_runs(*places):
         e = run.experiment
         start = {"id": run.about["id"], "label": run.label, "experiment_lr": e.lr, "seed": e.seed}
         for row in run.rows:
-            plain = dict(start)
+            plain, nodes = dict(start), row.get("present", range(e.nodes))
             for key, value in row.items():
-                plain |= {f"{key}_{n}": v for n, v in enumerate(value)} if isinstance(value, list) else {key: value}
+                if key == "present":
+                    plain[key] = " ".join(map(str, value))
+                elif key == "changes":
+                    plain[key] = "; ".join(f"{at} {word} {' '.join(map(str, those))}" for at, word, those in value)
+                elif isinstance(value, list):
+                    plain |= {f"{key}_{n}": v for n, v in zip(nodes, value, strict=True)}
+                else:
+                    plain[key] = value
             rows.append(plain)
     return rows
 

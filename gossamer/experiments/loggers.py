@@ -93,13 +93,17 @@ _OPEN = {"tensorboard": _tensorboard, "wandb": _wandb, "wandb-offline": _wandb_o
 
 
 def _figures(row: Row) -> dict[str, float]:
-    """The numbers of a row; those of single nodes as name/0, name/1, ..."""
+    """The numbers of a row; those of single nodes as name/0, name/1, ..., by their numbers also where some are away."""
     found: dict[str, float] = {}
+    nodes = row.get("present")
     for name, value in row.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "round":
             found[name] = value
-        elif isinstance(value, list):
-            found |= {f"{name}/{k}": v for k, v in enumerate(value) if isinstance(v, int | float)}
+        elif isinstance(value, list) and name.startswith("node_"):
+            numbered = zip(nodes or range(len(value)), value, strict=True)
+            found |= {f"{name}/{k}": v for k, v in numbered if isinstance(v, int | float)}
+    if nodes is not None:
+        found["present"] = len(nodes)
     return found
 
 

@@ -52,6 +52,8 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
     """
     execution = execution or Execution()
     experiment.check()
+    if experiment.churn:
+        raise InputError("Nodes come and go by churn only in the simulator; leave it out on real nodes.")
     if execution.workers is not None:
         raise InputError(
             f"Under torchrun every node is a process of its own, so there are no nodes for {execution.workers} workers "

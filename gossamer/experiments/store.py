@@ -106,6 +106,10 @@ class MetricsRow(TypedDict):
     bytes_sent: NotRequired[Amount | None]
     samples_per_second: NotRequired[Amount | None]
     seconds: NotRequired[Amount | None]
+    present: NotRequired[list[Count]]
+    """The nodes that are there, in the order of `node_loss`; without it all are."""
+    changes: NotRequired[list[tuple[Count, Literal["leaves", "joins"], list[Count]]]]
+    """What has changed since the last row: before which round, and which nodes."""
 
 
 class DoneFile(TypedDict):
@@ -238,7 +242,9 @@ class StoredRun:
                 raise _damaged(path, f"its partition is not one of {classes} classes over {experiment.nodes} nodes")
         for row in self.rows:
             per_node = [len(row[name]) for name in (f"node_{self.metric.name}", "node_loss") if name in row]
-            if (row["epoch"] > 0) != (row["round"] > 0) or any(length != experiment.nodes for length in per_node):
+            there = row.get("present", range(experiment.nodes))
+            known = max(there, default=experiment.nodes) < experiment.nodes
+            if (row["epoch"] > 0) != (row["round"] > 0) or any(n != len(there) for n in per_node) or not known:
                 raise _damaged(
                     self.directory / "metrics.jsonl",
                     f"the figures of round {row['round']} are not those of a run of {experiment.nodes} nodes",

@@ -206,6 +206,7 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         inner=experiment.inner or None,
         every=experiment.every,
         clip=experiment.clip or None,
+        churn=experiment.churn or None,
         node_weight=experiment.node_weight,
         device=execution.device,
         workers=execution.workers,

@@ -5,6 +5,7 @@ node, stacked into [N, d].
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -66,6 +67,10 @@ class Problem(ABC):
     def start(self) -> Tensor:
         """The point from which all nodes start: all ones."""
         return torch.ones(self.dim, dtype=self.dtype)
+
+    def among(self, nodes: Sequence[int]) -> "Problem":
+        """The problem of some of the nodes: the mean of their objectives alone."""
+        raise InputError(f"{type(self).__name__} does not say what some of its nodes minimize; use Quadratic.")
 
     def loss(self, x: Tensor) -> float:
         """f(x), the mean of the local objectives."""

@@ -1,5 +1,6 @@
 """Logistic regression on data that differs from node to node: convex, with noise from mini-batches."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -83,6 +84,11 @@ class Logistic(Problem):
         chance = torch.sigmoid(spread @ truth + 2 * heterogeneity * skew)
         labels = 2 * torch.bernoulli(chance, generator=generator) - 1
         return cls((heterogeneity * shift + spread).to(dtype), labels, ridge, batch)
+
+    def among(self, nodes: Sequence[int]) -> "Logistic":
+        """That of some nodes, with their samples."""
+        rows = list(nodes)
+        return Logistic(self.features[rows], self.labels[rows], self.ridge, self.batch)
 
     def losses(self, x: Tensor) -> Tensor:
         """mean_j log(1 + exp(-y_ij a_ij . x)) + (ridge/2) |x|^2."""

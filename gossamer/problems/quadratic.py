@@ -1,6 +1,7 @@
 """The paper's synthetic problem: quadratics whose curvature and centre differ from node to node."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -52,6 +53,11 @@ class Quadratic(Problem):
         generator = torch.Generator().manual_seed(seed)
         draws = torch.randn(nodes, dim, generator=generator, dtype=torch.float64)
         return cls((i / math.sqrt(nodes)).to(dtype), (draws * math.sqrt(zeta2) / i[:, None]).to(dtype), sigma2)
+
+    def among(self, nodes: Sequence[int]) -> "Quadratic":
+        """Those of some nodes, with their a_i and b_i."""
+        rows = list(nodes)
+        return Quadratic(self.scales[rows], self.targets[rows], self.sigma2)
 
     def losses(self, x: Tensor) -> Tensor:
         """1/2 |a_i x - b_i|^2."""

@@ -1,8 +1,10 @@
 """The charts of a panel as plain numbers; `plotly_charts` draws them for the page, `figures` for papers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gossamer._common.formatting import Row
 from gossamer.report.comparison import ComparisonPanel, part_note, tested_on
 
 
@@ -37,6 +39,8 @@ class LineChart:
     log_x: bool = False
     log_y: bool = False
     points_only: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+    """Where nodes leave or join, to be marked by a line: x, and "leaves" or "joins"."""
     ticks: tuple[float, ...] = ()
     """Labels of the x axis; empty: chosen by the plotting library."""
 
@@ -112,7 +116,35 @@ def _over(
         caption = f"{caption} {part_note(run.rows for entry in panel.entries for run in entry.cell.runs)}".rstrip()
     if any(s.low for s in series):
         caption += " The band is ± one standard deviation over the seeds."
-    return LineChart(key, title, caption, x_title, y_title, tuple(series), log_y=log_y)
+    marks: tuple[tuple[float, str], ...] = ()
+    if x_column == "epoch" and series:
+        marks, told = _marks(panel)
+        caption += told
+    return LineChart(key, title, caption, x_title, y_title, tuple(series), log_y=log_y, marks=marks)
+
+
+def _marks(panel: ComparisonPanel) -> tuple[tuple[tuple[float, str], ...], str]:
+    """Where nodes leave or join, and a sentence on it; the changes follow from the seed, and the first one's are shown.
+
+    A chart of several seeds could not show the changes of all.
+    """
+    runs = sorted((run for entry in panel.entries for run in entry.runs), key=lambda run: run.experiment.seed)
+    marks = changes_in(runs[0].rows) if runs else []
+    if not marks:
+        return (), ""
+    seeds = {run.experiment.seed for run in runs}
+    which = f" with seed {runs[0].experiment.seed}" if len(seeds) > 1 else ""
+    return tuple(marks), f" A node leaves at a dashed line and returns at a dotted one{which}."
+
+
+def changes_in(rows: Sequence[Row]) -> list[tuple[float, str]]:
+    """The epochs in which nodes leave or join, and which of the two.
+
+    >>> changes_in([{"round": 20, "epoch": 2.0, "changes": [[5, "leaves", [3]]]}])
+    [(0.5, 'leaves')]
+    """
+    changed = [row for row in rows if row.get("changes") and row["round"]]
+    return [(at * row["epoch"] / row["round"], word) for row in changed for at, word, _ in row["changes"]]
 
 
 def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, top: float) -> Series:
@@ -137,8 +169,8 @@ def _node_figures(panel: ComparisonPanel) -> LineChart:
     for k, entry in enumerate(entries):
         # The points of a node's methods are side by side.
         shift = width * (k - (len(entries) - 1) / 2)
-        x = [node + shift for node in range(len(entry.node_figures))]
-        series.append(Series(entry.method, x, [metric.scale * a for a in entry.node_figures]))
+        there = [(node + shift, metric.scale * a) for node, a in enumerate(entry.node_figures) if math.isfinite(a)]
+        series.append(Series(entry.method, [x for x, _ in there], [y for _, y in there]))
     nodes = max((len(e.node_figures) for e in entries), default=0)
     step = max(1, math.ceil(nodes / 16))
     return LineChart(

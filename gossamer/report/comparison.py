@@ -385,9 +385,13 @@ def at_the_end(runs: Sequence[Sequence[Row]], column: str, metric: str = "accura
 
 
 def node_figures(runs: Sequence[Sequence[Row]], metric: str = "accuracy") -> list[float]:
-    """The final metric of every node, averaged over the runs."""
-    last = [rows[-1][f"node_{metric}"] for rows in runs if rows and rows[-1].get(f"node_{metric}")]
-    return [float(v) for v in np.mean(last, axis=0)] if last else []
+    """The final metric of every node, averaged over the runs in which it is there at the end; nan if in none."""
+    found: dict[int, list[float]] = {}
+    for row in (rows[-1] for rows in runs if rows and rows[-1].get(f"node_{metric}")):
+        values = row[f"node_{metric}"]
+        for node, value in zip(row.get("present", range(len(values))), values, strict=True):
+            found.setdefault(node, []).append(value)
+    return [fmean(found[node]) if node in found else math.nan for node in range(max(found, default=-1) + 1)]
 
 
 def tested_on(panel: ComparisonPanel) -> str:

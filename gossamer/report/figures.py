@@ -13,7 +13,7 @@ from gossamer._common.formatting import ACCURACY, MetricFacts, Row
 from gossamer.errors import InputError
 from gossamer.experiments.store import StoredRun
 from gossamer.report import graph_drawing
-from gossamer.report.charts import LineChart, line_charts
+from gossamer.report.charts import LineChart, changes_in, line_charts
 from gossamer.report.comparison import Comparison, ComparisonPanel, collect, part_note
 from gossamer.report.style import VERMILION, Look, class_colours, matplotlib_line, matplotlib_marker
 
@@ -124,7 +124,8 @@ def draw_run(
 ) -> "Figure":
     """Draw the metric over epochs: mean, range over the nodes, and averaged model.
 
-    It goes into a .png, .svg or .pdf file if one is named.
+    Dashed lines are nodes that leave, dotted ones nodes that return. The figure goes into a .png, .svg or .pdf file if
+    one is named.
     """
     if not rows:
         raise InputError("The run has no evaluations yet, so there is nothing to draw.")
@@ -138,6 +139,7 @@ def draw_run(
     axes.fill_between(epochs, lowest, highest, color=VERMILION, alpha=0.2, lw=0, label="worst to best node")
     axes.plot(epochs, mean, color=VERMILION, label="mean over nodes")
     axes.plot(epochs, averaged, "k--", lw=1, label="averaged model")
+    _mark(axes, changes_in(rows))
     axes.set(xlabel="\n".join(filter(None, ["epoch", part_note([rows])])), ylabel=f"test {metric.title}", title=title)
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
@@ -206,6 +208,7 @@ def _lines(chart: LineChart, looks: Mapping[str, Look]) -> "Figure":
         for x, y in zip(series.x, series.y, strict=True):
             if x == series.chosen:
                 axes.plot([x], [y], marker=marker, markersize=7, color=look.colour, zorder=4)
+    _mark(axes, chart.marks)
     axes.set(xlabel=chart.x_title, ylabel=chart.y_title)
     if chart.log_x:
         axes.set_xscale("log")
@@ -221,6 +224,12 @@ def _lines(chart: LineChart, looks: Mapping[str, Look]) -> "Figure":
         handles, labels, loc="outside upper center", ncols=columns, frameon=False, columnspacing=1, handlelength=1.6
     )
     return figure
+
+
+def _mark(axes: "Axes", changes: Sequence[tuple[float, str]]) -> None:
+    """A dashed line where a node leaves, a dotted one where one returns."""
+    for x, word in changes:
+        axes.axvline(x, color="0.6", linewidth=0.6, linestyle="--" if word == "leaves" else ":", zorder=0)
 
 
 def _empty(width: float = _WIDTH, height: float = _HEIGHT) -> tuple["Figure", "Axes"]:

@@ -27,6 +27,8 @@ def line_figure(chart: LineChart, looks: Mapping[str, Look]) -> PlotlyFigure:
         layout["yaxis"] |= {"type": "log", "exponentformat": "power", **_log_ticks(chart)}
     if chart.ticks:
         layout["xaxis"] |= {"tickvals": list(chart.ticks), "ticktext": [f"{t:g}" for t in chart.ticks]}
+    if chart.marks:
+        layout["shapes"] = [_mark(x, word) for x, word in chart.marks]
     if chart.points_only:
         layout["hovermode"] = "closest"
         layout["xaxis"]["showgrid"] = False
@@ -93,6 +95,15 @@ def _band(series: Series, look: Look) -> PlotlyFigure:
         "fillcolor": f"rgba({red},{green},{blue},0.16)",
         "hoverinfo": "skip",
     }
+
+
+def _mark(x: float, word: str) -> PlotlyFigure:
+    """A vertical line behind the curves."""
+    line = {"color": GREY, "width": 1, "dash": "dash" if word == "leaves" else "dot"}
+    return {
+        "type": "line", "layer": "below", "opacity": 0.6, "xref": "x", "yref": "paper",
+        "x0": float(f"{x:.5g}"), "x1": float(f"{x:.5g}"), "y0": 0, "y1": 1, "line": line,
+    }  # fmt: skip
 
 
 def _layout(x_title: str, y_title: str) -> PlotlyFigure:

@@ -84,11 +84,12 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Conforma
     """Check a method (a class, an instance or a name) on every graph of the kit that it accepts.
 
     Every method must fulfil the contract: run in place, repeat to the bit, run on one node's vectors as on the stack of
-    all, resume from a saved state, send what it declares, go on when a node leaves. One whose messages are compressed
-    must do so to the bit, under every compressor. Beyond that, each promise its `facts` make is checked; those
-    it does not make are listed in the report. Raises `ConformanceError` with a sentence for each property that fails;
-    where a step raises, that is the one sentence, and nothing else is tried. A class that is not finished (annotated
-    fields without @dataclass, no facts) is refused with a `GossamerError`.
+    all, resume from a saved state, send what it declares, go on when nodes leave and return (a method that is exact:
+    to the optimum of those that are there). One whose messages are compressed must do so to the bit, under every
+    compressor. Beyond that, each promise its `facts` make is checked; those it does not make are listed in the report.
+    Raises `ConformanceError` with a sentence for each property that fails; where a step raises, that is the one
+    sentence, and nothing else is tried. A class that is not finished (annotated fields without @dataclass, no facts) is
+    refused with a `GossamerError`.
 
     >>> report = check_method("dsgd")
     >>> report.undeclared
@@ -108,7 +109,8 @@ def check_method(method: type[Method] | Method | str, seed: int = 0) -> Conforma
         elif raised:
             rows.append(PropertyResult(name, "not tried"))
         else:
-            where = {"exact": static, "exact_on_schedules": changing}.get(name, trials)
+            kinds = {"exact": static, "exact_on_schedules": changing, "exact after changes": static[-1:] or trials}
+            where = kinds.get(name, trials)
             row, error = _try(name, check, method, where)
             rows.append(row)
             raised = name == "runs" and error is not None

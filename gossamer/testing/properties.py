@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gossamer import topology as graphs
+from gossamer.engine.churn import Churn
 from gossamer.engine.minimize import minimize
 from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
@@ -200,10 +201,7 @@ def equals_sgd_alone(method: Method, trial: Trial) -> str | None:
 
 def exact(method: Method, trial: Trial) -> str | None:
     """With full gradients of different strongly convex quadratics every node reaches the common optimum."""
-    generator = torch.Generator().manual_seed(trial.seed)
-    n = trial.topology.n
-    scales = torch.rand(n, generator=generator, dtype=torch.float64) / 4 + 0.75
-    problem = Quadratic(scales, 3 * torch.randn(n, trial.dim, generator=generator, dtype=torch.float64))
+    problem = _quadratics(trial)
     optimum, distance = problem.optimum(), math.inf
 
     def stop_there(r: int, x: Tensor, state: State) -> None:
@@ -217,6 +215,46 @@ def exact(method: Method, trial: Trial) -> str | None:
         minimize(problem, method, trial.topology, lr=0.03, rounds=3000, on_round=stop_there)
         return f"after 3,000 rounds with step size 0.03 a node is {distance:.1e} from the optimum"
     return None
+
+
+def exact_after_changes(method: Method, trial: Trial) -> str | None:
+    """A method that is exact stays so when nodes leave and return: those that are there reach their own optimum."""
+    n = trial.topology.n
+    if not method.facts.exact or n < 3 or exact(copy.deepcopy(method), trial) is not None:
+        return None  # what is not exact without changes is judged by `exact`
+    problem, distance = _quadratics(trial), math.inf
+    optimum = problem.among(range(1, n)).optimum()
+    long, short = [(20, "leaves", n - 1), (60, "joins", n - 1)], [(65, "leaves", n - 1), (70, "joins", n - 1)]
+    churn = Churn([*long, *short, (40, "leaves", 0)], stale=10)
+    worst = (0.0, 0)
+
+    def look(r: int, x: Tensor, state: State) -> None:
+        nonlocal distance, worst
+        if method.facts.tracks and r < 80:
+            size = float(method.correction(state).abs().max())
+            worst = max(worst, (_mean_correction(method, state) / max(1.0, size), r))
+        if r % 100 == 99:
+            distance = float((x - optimum).abs().max())
+            if distance < 1e-8:
+                raise _ReachedError
+
+    with suppress(_ReachedError):
+        minimize(problem, method, trial.topology, lr=0.03, rounds=3000, on_round=look, churn=churn)
+        return (
+            f"with nodes that left and returned, and 3,000 rounds of step size 0.03, a node is {distance:.1e} from the "
+            f"optimum of those that are there"
+        )
+    if worst[0] > 1e-10:
+        return f"with nodes that left and returned, the mean correction after round {worst[1]} is {worst[0]:.1e}, not 0"
+    return None
+
+
+def _quadratics(trial: Trial) -> Quadratic:
+    """Different strongly convex quadratics on the nodes."""
+    generator = torch.Generator().manual_seed(trial.seed)
+    n = trial.topology.n
+    scales = torch.rand(n, generator=generator, dtype=torch.float64) / 4 + 0.75
+    return Quadratic(scales, 3 * torch.randn(n, trial.dim, generator=generator, dtype=torch.float64))
 
 
 class _ReachedError(Exception):
@@ -347,6 +385,7 @@ CONTRACT: dict[str, Property] = {
     "takes a step size per coordinate": takes_a_step_size_per_coordinate,
     "sends what it declares": sends_what_it_declares,
     "rejoins": rejoins,
+    "exact after changes": exact_after_changes,
 }
 
 PROMISES: dict[str, Property] = {

@@ -436,8 +436,22 @@ def test_nodes_that_go_on_without_what_must_sum_to_zero():
             return Careless.start(x)
 
     found = failures(Broken)
-    assert list(found) == ["rejoins"]
+    assert list(found) == ["rejoins", "exact after changes"]
     assert "after a node has left, the mean correction before round 6 is " in found["rejoins"]
+    assert "from the optimum of those that are there" in found["exact after changes"]
+
+
+def test_nodes_that_only_stay_equal():
+    class Equal(Correct):
+        """All nodes start equal and average their gradients, so they stay equal; one that returns is not."""
+
+        facts = replace(Correct.facts, title="Equal", exact=True, exact_on_schedules=True, preserves_mean=True)
+
+        def step(self, state, x, grad, lr, net, round):
+            net.mix(x, round=round).wait()
+            x.sub_(lr * net.average(grad, round=round))
+
+    assert "from the optimum of those that are there" in failures(Equal)["exact after changes"]
 
 
 class TestBrokenContract:

@@ -54,6 +54,10 @@ class Gradients(Protocol):
         """
         ...
 
+    def among(self, models: NodeModels, nodes: Sequence[int], loss_weights: Tensor) -> "Gradients":
+        """The same for some of the nodes, whose models these are."""
+        ...
+
     def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
         """Score every node's model and, last, the averaged one; None without samples.
 

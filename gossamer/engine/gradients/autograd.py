@@ -1,5 +1,6 @@
 """Gradients of any module by torch's autograd, one node after the other."""
 
+import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -35,6 +36,13 @@ class AutogradGradients:
         self._targets = data.dataset.train_targets.to(self._device)
         self._loss_weights: list[float] = loss_weights.tolist()
         self._task = task or task_of()
+        self._nodes: Sequence[int] = range(len(models.modules))
+
+    def among(self, models: NodeModels, nodes: Sequence[int], loss_weights: Tensor) -> "AutogradGradients":
+        """Other modules, of these nodes."""
+        some = copy.copy(self)
+        some._models, some._nodes, some._loss_weights = models, nodes, loss_weights.tolist()
+        return some
 
     def compute(
         self,
@@ -73,7 +81,7 @@ class AutogradGradients:
         index = index.to(self._device)
         inputs, targets = self._pipeline.batch(self._inputs, index, draws), self._targets[index]
         self._models.grad[node].zero_()
-        with self._generators.turn(node) if self._generators else nullcontext():
+        with self._generators.turn(self._nodes[node]) if self._generators else nullcontext():
             loss = self._task.loss.function(self._models.modules[node](inputs), targets)
         weight = self._loss_weights[node]
         torch.autograd.backward(loss if weight == 1.0 else weight * loss)

@@ -5,6 +5,7 @@ lanes of a vector, so that a layer of six channels is as fast as one of sixty, a
 `recognition` reads the chain, `program` translates it, `machine` runs it.
 """
 
+import copy
 import logging
 import math
 import platform
@@ -160,6 +161,12 @@ class CompiledGradients:
         self._chain, self._models = chain, models
         self._loss_weights = loss_weights.double()
         self._inputs, self._targets = data.dataset.train_inputs.contiguous(), data.dataset.train_targets.contiguous()
+
+    def among(self, models: NodeModels, nodes: Sequence[int], loss_weights: Tensor) -> "CompiledGradients":
+        """The same chain, applied to other rows."""
+        some = copy.copy(self)
+        some._models, some._loss_weights = models, loss_weights.double()
+        return some
 
     def compute(
         self,
