@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def ring(n: int, weights: str = "metropolis") -> Topology:
     >>> ring(4).graph.edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
-    return on_graph("ring", _circulant(node_count(n), [1]), weights)
+    return on_graph("ring", _circulant(node_count(n), [1]), weights, of_size=partial(ring, weights=weights))
 
 
 def chain(n: int, weights: str = "metropolis") -> Topology:
@@ -35,7 +36,9 @@ def chain(n: int, weights: str = "metropolis") -> Topology:
     [[0, 1], [1, 2], [2, 3]]
     """
     nodes = np.arange(node_count(n))
-    return on_graph("chain", Graph(n, np.stack([nodes[:-1], nodes[1:]], axis=1)), weights)
+    return on_graph(
+        "chain", Graph(n, np.stack([nodes[:-1], nodes[1:]], axis=1)), weights, of_size=partial(chain, weights=weights)
+    )
 
 
 def star(n: int, weights: str = "metropolis") -> Topology:
@@ -45,7 +48,12 @@ def star(n: int, weights: str = "metropolis") -> Topology:
     [[0, 1], [0, 2], [0, 3]]
     """
     leaves = np.arange(1, node_count(n))
-    return on_graph("star", Graph(n, np.stack([np.zeros_like(leaves), leaves], axis=1)), weights)
+    return on_graph(
+        "star",
+        Graph(n, np.stack([np.zeros_like(leaves), leaves], axis=1)),
+        weights,
+        of_size=partial(star, weights=weights),
+    )
 
 
 def complete(n: int, weights: str = "metropolis") -> Topology:
@@ -55,7 +63,12 @@ def complete(n: int, weights: str = "metropolis") -> Topology:
     1.0
     """
     refuse_too_many_edges(n, node_count(n) * (n - 1) // 2)
-    return on_graph("complete", Graph(n, np.stack(np.triu_indices(n, 1), axis=1)), weights)
+    return on_graph(
+        "complete",
+        Graph(n, np.stack(np.triu_indices(n, 1), axis=1)),
+        weights,
+        of_size=partial(complete, weights=weights),
+    )
 
 
 def grid(n: int, rows: int | None = None, weights: str = "metropolis") -> Topology:
@@ -66,7 +79,7 @@ def grid(n: int, rows: int | None = None, weights: str = "metropolis") -> Topolo
     """
     cells = _rectangle("grid", n, rows)
     pairs = [(cells[:, :-1], cells[:, 1:]), (cells[:-1], cells[1:])]
-    return on_graph("grid", Graph(n, _edges(pairs)), weights)
+    return on_graph("grid", Graph(n, _edges(pairs)), weights, of_size=partial(grid, rows=rows, weights=weights))
 
 
 def torus(n: int, rows: int | None = None, weights: str = "metropolis") -> Topology:
@@ -77,7 +90,7 @@ def torus(n: int, rows: int | None = None, weights: str = "metropolis") -> Topol
     """
     cells = _rectangle("torus", n, rows)
     pairs = [(cells, np.roll(cells, -1, axis)) for axis in (0, 1) if cells.shape[axis] > 1]
-    return on_graph("torus", Graph(n, _edges(pairs)), weights)
+    return on_graph("torus", Graph(n, _edges(pairs)), weights, of_size=partial(torus, rows=rows, weights=weights))
 
 
 def hypercube(n: int, weights: str = "metropolis") -> Topology:
@@ -92,7 +105,7 @@ def hypercube(n: int, weights: str = "metropolis") -> Topology:
         below = 1 << (n.bit_length() - 1)
         raise InputError(f"A hypercube has a power of two of nodes, not {n}; use {below} or {2 * below}.")
     pairs = [(nodes, nodes ^ (1 << k)) for k in range(n.bit_length() - 1)]
-    return on_graph("hypercube", Graph(n, _edges(pairs)), weights)
+    return on_graph("hypercube", Graph(n, _edges(pairs)), weights, of_size=partial(hypercube, weights=weights))
 
 
 def exponential(n: int, weights: str = "metropolis") -> Topology:
@@ -102,7 +115,7 @@ def exponential(n: int, weights: str = "metropolis") -> Topology:
     [1, 2, 4, 6, 7]
     """
     powers = [1 << k for k in range((node_count(n) - 1).bit_length())]
-    return on_graph("exponential", _circulant(n, powers), weights)
+    return on_graph("exponential", _circulant(n, powers), weights, of_size=partial(exponential, weights=weights))
 
 
 def balanced_tree(n: int, branching: int = 2, weights: str = "metropolis") -> Topology:
@@ -113,7 +126,12 @@ def balanced_tree(n: int, branching: int = 2, weights: str = "metropolis") -> To
     """
     children = np.arange(1, node_count(n))
     branching = whole_number(branching, "the branching of a tree", least=1)
-    return on_graph("balanced-tree", Graph(n, np.stack([(children - 1) // branching, children], axis=1)), weights)
+    return on_graph(
+        "balanced-tree",
+        Graph(n, np.stack([(children - 1) // branching, children], axis=1)),
+        weights,
+        of_size=partial(balanced_tree, branching=branching, weights=weights),
+    )
 
 
 def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropolis") -> Topology:
@@ -139,7 +157,9 @@ def random_regular(n: int, degree: int, seed: int = 0, weights: str = "metropoli
         raise InputError(
             f"No connected regular graph of {n} nodes of degree {degree} was found; try another seed or degree."
         )
-    return on_graph("random-regular", draw, weights)
+    return on_graph(
+        "random-regular", draw, weights, of_size=partial(random_regular, degree=degree, seed=seed, weights=weights)
+    )
 
 
 def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metropolis") -> Topology:
@@ -166,7 +186,9 @@ def erdos_renyi(n: int, probability: float, seed: int = 0, weights: str = "metro
             f"No connected graph of {n} nodes was found at edge probability {probability:g}; "
             f"use a probability well above log(n)/n = {math.log(n) / n:.3g}."
         )
-    return on_graph("erdos-renyi", graph, weights)
+    return on_graph(
+        "erdos-renyi", graph, weights, of_size=partial(erdos_renyi, probability=probability, seed=seed, weights=weights)
+    )
 
 
 def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, weights: str = "metropolis") -> Topology:
@@ -193,7 +215,12 @@ def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int = 0, wei
             f"No connected small world of {n} nodes of degree {degree} was found at rewiring probability {rewire:g}; "
             f"use a larger degree or a smaller probability."
         )
-    return on_graph("small-world", graph, weights)
+    return on_graph(
+        "small-world",
+        graph,
+        weights,
+        of_size=partial(small_world, degree=degree, rewire=rewire, seed=seed, weights=weights),
+    )
 
 
 def _circulant(n: int, offsets: Iterable[int]) -> Graph:

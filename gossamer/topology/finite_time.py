@@ -4,8 +4,8 @@ Takezawa et al., "Beyond exponential graph: communication-efficient topologies f
 finite-time convergence", NeurIPS 2023. In a round, disjoint groups of nodes average, or pairs of nodes exchange a part.
 """
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -35,7 +35,7 @@ def base(n: int, degree: int = 1) -> Topology:
     inside = [_simple(group.tolist(), degree + 1) for group in groups]
     rounds = _together(inside) + _together([_averaging(line.tolist(), degree + 1) for line in groups.T])
     plain = _simple(range(n), degree + 1)
-    return _topology("base", n, plain if len(plain) <= len(rounds) else rounds)
+    return _topology("base", n, plain if len(plain) <= len(rounds) else rounds, partial(base, degree=degree))
 
 
 def simple_base(n: int, degree: int = 1) -> Topology:
@@ -48,15 +48,15 @@ def simple_base(n: int, degree: int = 1) -> Topology:
     (Topology('simple-base', n=6, degree=1, period=5), Topology('simple-base', n=7, degree=2, period=4))
     """
     n, degree = _checked(n, degree)
-    return _topology("simple-base", n, _simple(range(n), degree + 1))
+    return _topology("simple-base", n, _simple(range(n), degree + 1), partial(simple_base, degree=degree))
 
 
 def _checked(n: int, degree: int) -> tuple[int, int]:
     return node_count(n), whole_number(degree, "the degree of a base graph", least=1)
 
 
-def _topology(name: str, n: int, rounds: list[Edges]) -> Topology:
-    return Topology(name, [_mixing(n, edges) for edges in rounds or [{}]])
+def _topology(name: str, n: int, rounds: list[Edges], of_size: Callable[[int], Topology]) -> Topology:
+    return Topology(name, [_mixing(n, edges) for edges in rounds or [{}]], of_size=of_size)
 
 
 def _mixing(n: int, edges: Edges) -> Mixing:

@@ -1,6 +1,7 @@
 """Topologies that change from round to round."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def one_peer_exponential(n: int) -> Topology:
     n = node_count(n)
     nodes = np.arange(n)
     rounds = [_halves(nodes, (nodes - (1 << k)) % n) for k in range((n - 1).bit_length())]
-    return Topology("one-peer-exponential", rounds or [_halves(nodes, nodes)])
+    return Topology("one-peer-exponential", rounds or [_halves(nodes, nodes)], of_size=one_peer_exponential)
 
 
 def random_matchings(n: int, period: int = 100, seed: int = 0) -> Topology:
@@ -44,7 +45,8 @@ def random_matchings(n: int, period: int = 100, seed: int = 0) -> Topology:
             row[a], row[b] = b, a
         together = np.stack([np.tile(np.arange(n), period), partners.ravel()], axis=1)
         if Graph(n, together[together[:, 0] != together[:, 1]]).is_connected:
-            return Topology("random-matchings", [_halves(np.arange(n), row) for row in partners])
+            of_size = partial(random_matchings, period=period, seed=seed)
+            return Topology("random-matchings", [_halves(np.arange(n), row) for row in partners], of_size=of_size)
     raise InputError(
         f"Random matchings of {n} nodes do not connect all of them within {period} rounds; use a longer period."
     )
@@ -69,7 +71,7 @@ def epidemic(n: int, peers: int = 1, period: int = 100, seed: int = 0) -> Topolo
         rounds = [_circle(rng.permutation(n), rng.permutation(n - 1)[:peers] + 1) for _ in range(period)]
         together = np.concatenate([np.stack([row_numbers(m.indptr), m.indices], axis=1) for m in rounds])
         if Graph(n, together[together[:, 0] != together[:, 1]]).is_connected:
-            return Topology("epidemic", rounds)
+            return Topology("epidemic", rounds, of_size=partial(epidemic, peers=peers, period=period, seed=seed))
     raise InputError(
         f"Random peers do not connect all of {n} nodes within {period} rounds; use a longer period or more peers."
     )
@@ -93,7 +95,13 @@ def lossy(graph: Topology, drop: float = 0.1, period: int = 100, seed: int = 0) 
         )
     rng = np.random.default_rng(whole_number(seed, "the seed"))
     period = -(-whole_number(period, "the period of a schedule", least=1) // graph.period) * graph.period
-    return Topology(f"lossy {graph.name}", [_without(graph.at(r), drop, rng) for r in range(period)], graph.labels)
+    of_size = graph.of_size and partial(_lossy_of_size, graph.of_size, drop, period, seed)
+    rounds = [_without(graph.at(r), drop, rng) for r in range(period)]
+    return Topology(f"lossy {graph.name}", rounds, graph.labels, of_size=of_size)
+
+
+def _lossy_of_size(of_size: Callable[[int], Topology], drop: float, period: int, seed: int, n: int) -> Topology:
+    return lossy(of_size(n), drop, period, seed)
 
 
 def in_turn(parts: Iterable[Topology | Graph | Mixing], weights: str = "metropolis") -> Topology:

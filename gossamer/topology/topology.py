@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,19 @@ class Topology:
     """The weights of the rounds of one period."""
     labels: tuple[str, ...] | None
     """The users' names of the nodes 0 to n-1, if they have any."""
+    of_size: "Callable[[int], Topology] | None"
+    """Makes the graph of the same family for another number of nodes; None for a graph of your own."""
 
-    def __init__(self, name: str, mixings: Sequence[Mixing], labels: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        mixings: Sequence[Mixing],
+        labels: Sequence[str] | None = None,
+        *,
+        of_size: "Callable[[int], Topology] | None" = None,
+    ) -> None:
         self.name = name
+        self.of_size = of_size
         self.mixings = tuple(mixings)
         if not self.mixings:
             raise InputError(f"The topology '{name}' needs the weights of at least one round.")
@@ -150,7 +160,8 @@ class Topology:
 
     def lazy(self) -> "Topology":
         """The same with the weights (I + W)/2 in every round."""
-        return Topology(f"lazy {self.name}", [mixing.lazy() for mixing in self.mixings], self.labels)
+        of_size = self.of_size and partial(_lazy_of_size, self.of_size)
+        return Topology(f"lazy {self.name}", [mixing.lazy() for mixing in self.mixings], self.labels, of_size=of_size)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -176,15 +187,23 @@ class Topology:
         return f"Topology({self.name!r}, n={self.n}, degree={self.degree}, period={self.period})"
 
 
-def on_graph(name: str, graph: Graph, weights: str = "metropolis") -> Topology:
+def on_graph(
+    name: str, graph: Graph, weights: str = "metropolis", *, of_size: Callable[[int], Topology] | None = None
+) -> Topology:
     """The static topology of a graph with weights of that name: "metropolis", "uniform", "lazy" or "fastest".
+
+    `of_size` makes the graph of the same family for another number of nodes, if there is such a family.
 
     >>> on_graph("triangle", Graph(3, [(0, 1), (1, 2), (0, 2)]))
     Topology('triangle', n=3, degree=2, period=1)
     """
     weights = known_weights(weights)
     prefix = f"{weights} " if weights in ("lazy", "fastest") else ""
-    return Topology(prefix + name, [weigh(graph, weights)], graph.labels)
+    return Topology(prefix + name, [weigh(graph, weights)], graph.labels, of_size=of_size)
+
+
+def _lazy_of_size(of_size: Callable[[int], Topology], n: int) -> Topology:
+    return of_size(n).lazy()
 
 
 def extreme_eigenvalues(mixing: Mixing) -> tuple[float, float]:

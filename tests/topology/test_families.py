@@ -227,7 +227,7 @@ def test_every_name(name):
 
 def test_every_public_family_and_schedule_has_a_name():
     builders = {name.replace("-", "_") for name in gt.names()}
-    others = {"get", "in_turn", "names", "on_graph", "resolve", "weigh"}
+    others = {"get", "in_turn", "names", "on_graph", "regraph", "resolve", "weigh"}
     assert builders == {n for n in gt.__all__ if n.islower() and not n.startswith("from_")} - others
 
 
