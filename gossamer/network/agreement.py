@@ -17,7 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import AllgatherOptions, PrefixStore, Store
+from torch.distributed import ProcessGroupGloo
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gossamer.errors import InputError, PeerError
 from gossamer.network.faults import Board
@@ -57,7 +58,11 @@ def own_node(topology: Topology, node: int | str | None, rank: int) -> int:
 
 
 def tell_all(
-    group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, what: str, name_of: Callable[[int], str] = str
+    group: dist.ProcessGroup | ProcessGroupGloo,
+    facts: dict[str, Any],
+    waiting: Waiting,
+    what: str,
+    name_of: Callable[[int], str] = str,
 ) -> list[dict[str, Any]]:
     """What every rank of the group says, in the order of ranks. All ranks must call this equally often."""
     if not isinstance(group, dist.ProcessGroup):
@@ -95,7 +100,7 @@ def _tell_directly(group: Any, facts: dict[str, Any], waiting: Waiting, what: st
     """The same among sites that come and go, whose connections are all they share."""
 
     def gathered(mine: Tensor) -> list[Tensor]:
-        options = AllgatherOptions()
+        options = dist.distributed_c10d.AllgatherOptions()  # type: ignore[attr-defined]
         options.timeout = waiting.timeout
         rows = [torch.empty_like(mine) for _ in range(group.size())]
         group.allgather([rows], [mine], options).wait(waiting.timeout)

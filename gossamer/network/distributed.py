@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroupGloo
 from torch.distributed.distributed_c10d import BroadcastOptions
 
 from gossamer.compression import Compressed, Identity
@@ -38,7 +39,7 @@ class DistributedNetwork:
     def __init__(
         self,
         topology: Topology,
-        group: dist.ProcessGroup | None = None,
+        group: dist.ProcessGroup | ProcessGroupGloo | None = None,
         *,
         node: int | str | None = None,
         wire: Literal["bf16"] | None = None,
@@ -164,7 +165,7 @@ class DistributedNetwork:
                 f"node=."
             )
         self.messenger.ranks = [nodes.index(i) for i in range(self.n)]
-        if self.waiting.board is None and not self.waiting.rebuilds:
+        if self.waiting.board is None and isinstance(self.group, dist.ProcessGroup):
             self.waiting.board = open_board(self.group, self.node)
         return [told[rank]["own"] for rank in self.messenger.ranks]
 

@@ -18,7 +18,8 @@ from datetime import timedelta
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple, TypeVar
 
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+from torch.distributed import ProcessGroupGloo
+from torch.distributed.distributed_c10d import PrefixStore, TCPStore
 
 from gossamer._common.checks import whole_number
 from gossamer.errors import InputError, PeerError
@@ -177,10 +178,11 @@ class Sites:
         This waits for the coordinator, for `at_least` sites and for all members of the last meeting that are alive.
         """
         self._meeting = True
+        began = time.monotonic()
         try:
             self._open()
             while True:
-                gathering = self._gather(told)
+                gathering = self._gather(told, began)
                 if gathering is not None:
                     self._said = ("", -math.inf)
                     return gathering
@@ -188,7 +190,7 @@ class Sites:
             self.progress()
             self._meeting = False
 
-    def _gather(self, told: Mapping[str, Any]) -> Gathering | None:
+    def _gather(self, told: Mapping[str, Any], began: float) -> Gathering | None:
         """One attempt; None if it has to be made again."""
         said = {**told, "generation": self._generation, "at_least": self.at_least}
         quorum = self._quorum(int(told["round"]), said)
@@ -211,6 +213,11 @@ class Sites:
         least = max(int(data.get("at_least", 1)) for _, _, data in members)
         if len(members) < least:
             self._say(f"{len(members)} of at least {least} sites are there ({', '.join(names)}); waiting for more")
+            self._pause(_BEAT)
+            return None
+        expected = {name for _, _, data in members for name in data.get("expects", ())} - set(names)
+        if expected and not any(d["live"] for *_, d in members) and time.monotonic() - began < self.patience:
+            self._say(f"waiting for {names_in_words(sorted(expected))}, who took part in the last checkpoint")
             self._pause(_BEAT)
             return None
         self._generation = 1 + max(int(data.get("generation", 0)) for _, _, data in members)
@@ -271,7 +278,7 @@ class Sites:
                 if time.monotonic() > deadline:
                     return None
                 time.sleep(0.005)
-            options = ProcessGroupGloo._Options()
+            options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = patience
             options._devices = [ProcessGroupGloo.create_device(hostname=mine, lazy_init=False)]
             return ProcessGroupGloo(PrefixStore("gloo", board), rank, size, options)

@@ -205,9 +205,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            if self.membership is not None:
-                self.membership.attend()
-            self._step()
+            if self.membership is None:
+                self._step()
+            else:
+                self.membership.make(self._step)
         return loss
 
     def _step(self) -> None:

@@ -55,6 +55,8 @@ class Membership:
         """A state out of a checkpoint, from which this site begins."""
         self.model: nn.Module | None = None
         """The model whose buffers a site that joins takes from the others."""
+        self.checkpointed: tuple[str, ...] | None = None
+        """The sites of the newest checkpoint, where `Checkpoints` finds out how sites begin that all start now."""
         self.carried: dict[str, Any] = {}
         """Schedulers and the like, whose position a site that was away takes from the others."""
         self.began_together = False
@@ -86,6 +88,16 @@ class Membership:
 
     # Around a step ---------------------------------------------------------------------------------------------------
 
+    def make(self, step: Callable[[], None]) -> None:
+        """A step of the optimizer. What fails before the exchange has changed nothing."""
+        while True:
+            self.attend()
+            try:
+                return step()
+            except GossamerError:
+                if not self._together or not self._optimizer.network.failed:
+                    raise
+
     def attend(self) -> None:
         """Before a step: meet the others if this site is not with them, or if word came that all meet now."""
         self.sites.progress()
@@ -96,22 +108,18 @@ class Membership:
                 messenger.stop = now + self._notice
             if messenger.stop is None or now < messenger.stop:
                 return
-            try:
+            with suppress(GossamerError):
                 net.drain()  # a neighbour may still need what is under way
-            except GossamerError as error:
-                self._note(error)
         self.regroup()
 
-    def announce(self) -> int:
-        """Let all others meet without this site, which is about to leave; before which round it may go."""
-        messenger = self._optimizer.network.messenger
+    def may_leave(self) -> bool:
+        """Let all others meet without this site; whether the round has come before which they do."""
+        messenger, round = self._optimizer.network.messenger, self._optimizer.round
         if messenger.stop is None:
-            messenger.stop = self._optimizer.round + self._notice
-        return int(messenger.stop)
+            messenger.stop = round + self._notice
+        return not self._together or round >= messenger.stop
 
-    def exchange(
-        self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool
-    ) -> None:
+    def exchange(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
         """The optimizer's update, with whoever is there when it succeeds."""
         optimizer = self._optimizer
         while True:
@@ -139,7 +147,6 @@ class Membership:
                     self._lost_state = len(touched) < len(optimizer._buckets)
                     self.leave()
                     raise
-                self._note(error)
             self.regroup()
             now = optimizer.round
             rules, _ = optimizer._rules.of(optimizer.param_groups, optimizer.method_options)
@@ -147,10 +154,7 @@ class Membership:
 
     def is_complete(self, bucket: Bucket, now: int, error: GossamerError) -> bool:
         """Whether a bucket has made its step, and only the message for the next round could not leave."""
-        if not self._optimizer.network.failed or not self._waits_first(bucket, now) or self._is_mine(error):
-            return False
-        self._note(error)
-        return True
+        return self._optimizer.network.failed and self._waits_first(bucket, now) and not self._is_mine(error)
 
     def _waits_first(self, bucket: Bucket, now: int) -> bool:
         """Whether a step waits only before it changes anything, and sends only when it is done."""
@@ -163,8 +167,11 @@ class Membership:
 
     # Leaving and meeting ---------------------------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Part from the others; the next step comes back to them."""
+    def leave(self, drain: bool = False) -> None:
+        """Part from the others; the next step comes back to them. With `drain` they get what is under way."""
+        if drain:
+            with suppress(GossamerError):
+                self._optimizer.network.drain()
         self._part()
         self.sites.leave()
 
@@ -174,10 +181,12 @@ class Membership:
     def close(self) -> None:
         """After the last step: leave when all others have made theirs too."""
         unclosed.pop(self, None)
-        with suppress(GossamerError):  # they may have failed, but this site is done
-            self._optimizer.network.close()
+        if self._together:
+            with suppress(GossamerError):  # they may have failed, but this site is done
+                self._optimizer.network.close()
         self.leave()
 
+    @torch.no_grad()
     def regroup(self) -> None:
         """Meet whoever is there, and go on among them."""
         self._part()
@@ -190,11 +199,10 @@ class Membership:
             except InputError:
                 self.leave()
                 raise
-            except GossamerError as error:
+            except GossamerError:
                 if self._tries >= _TRIES:
                     self.leave()
                     raise
-                self._note(error)
                 self._part()
             finally:
                 del gathering  # the group lives as long as somebody refers to it
@@ -205,6 +213,7 @@ class Membership:
         """Drop all connections. The others notice at once."""
         optimizer = self._optimizer
         self._together = False
+        self._note()
         for bucket in optimizer._buckets:
             bucket.abandon()
         if optimizer.network.group is not None:
@@ -221,15 +230,17 @@ class Membership:
             "round": round,
             "holds": round > 0 and not self._lost_state,
             "live": self._started,
+            "expects": self.checkpointed or (),
             "reasons": self._reasons,
         }
 
-    def _note(self, error: GossamerError) -> None:
+    def _note(self) -> None:
         """Remember who failed, and why, to tell the others."""
         net = self._optimizer.network
         fault, labels = net.waiting.fault, net.topology.labels
         if fault is None or not labels or not 0 <= fault.node < len(labels):
             return
+        error = net.waiting.failure
         reason = {
             "closed": "it closed the connection: it crashed or was stopped",
             "silent": f"it was silent for {self.sites.patience:g} s",
@@ -245,10 +256,9 @@ class Membership:
         graph = self._graph(gathering.names)
         names = tuple(graph.labels or ())
         told = tuple(told[gathering.names.index(name)] for name in names)
-        optimizer.network = net = DistributedNetwork(
-            graph, gathering.group, node=names.index(self.sites.name), wire=optimizer.network.wire,
-            timeout=self.sites.patience,
-        )  # fmt: skip
+        node, wire = names.index(self.sites.name), optimizer.network.wire
+        net = DistributedNetwork(graph, gathering.group, node=node, wire=wire, timeout=self.sites.patience)
+        optimizer.network = net
         optimizer._meeting = Meeting(net, optimizer.method.facts, *optimizer._held_alike)
         every = optimizer._method_of(optimizer.param_groups[0]).facts.every
         self._notice = (rounds_to_reach_all(graph) + 1) * every if graph.n > 1 else 0
@@ -256,8 +266,8 @@ class Membership:
         newest = max(holding, default=0)
         holders = [i for i, t in enumerate(told) if t["holds"] and newest - int(t["round"]) < self.sites.stale]
         self.began_together = not any(t["live"] for t in told)
-        if self.began_together and self.carries_checkpoints:
-            optimizer._arrange({})  # where they begin is found out from all checkpoints
+        if self.began_together and self.checkpointed is not None:
+            optimizer._arrange({})
         elif not holders:
             optimizer._arrange({})
             self._compare(0, [])
@@ -272,11 +282,13 @@ class Membership:
             if net.node not in holders:
                 optimizer._outdated = True
             optimizer._hold(newest)
-        self.saved, self._lost_state, self._started = None, False, True
+        if not self.began_together or self.checkpointed is None:
+            self.begin()
         self._tell_change(names, newest, [t["reasons"] for t in told])
 
-    carries_checkpoints = False
-    """Whether `Checkpoints` decides where sites begin that were all started just now."""
+    def begin(self) -> None:
+        """From now on this site is one that others join."""
+        self.saved, self._lost_state, self._started = None, False, True
 
     def _graph(self, names: Sequence[str]) -> Topology:
         """The graph of the sites that are there, which are its labels."""
