@@ -18,8 +18,8 @@ from datetime import timedelta
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple, TypeVar
 
-from torch.distributed import ProcessGroupGloo
-from torch.distributed.distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import PrefixStore
 
 from gossamer._common.checks import whole_number
 from gossamer.errors import InputError, PeerError

@@ -18,16 +18,19 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
-from gossamer.errors import GossamerError, InputError, PeerError
+from gossamer.errors import InputError
 from gossamer.network.agreement import meeting_board
 from gossamer.optim.bucket import mean_over
 from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.restart import Holding, Restart, agree, membership, rounds_to_reach_all
 
 if TYPE_CHECKING:
-    from gossamer.optim.membership import Membership
+    from gossamer.optim.site_checkpoints import AmongSites
 
 log = logging.getLogger("gossamer")
+
+POSITIONS = (LRScheduler, torch.amp.GradScaler)
+"""What a new node takes from another one, besides the model and the optimizer."""
 
 
 class Stateful(Protocol):
@@ -74,6 +77,8 @@ class Checkpoints:
     143 (SIGTERM, and all nodes that were told by others). A second signal ends a node at once.
     """
 
+    _among_sites: "AmongSites | None" = None
+
     def __init__(
         self,
         directory: Path | str,
@@ -102,12 +107,12 @@ class Checkpoints:
         """How many checkpoints are kept at most times: nodes may be some rounds apart."""
         self._names: list[str] = []
         self._begun = False
-        self._changes = 0
         self._interrupts = Interrupts()
         if optimizer.membership is not None:
-            optimizer.membership.model = model
-            optimizer.membership.carried = {k: v for k, v in self.extra.items() if _is_position(v)}
-            optimizer.membership.sites.may_wait = self._leave_if_asked
+            from gossamer.optim.site_checkpoints import AmongSites
+
+            carried = {key: value for key, value in self.extra.items() if isinstance(value, POSITIONS)}
+            self._among_sites = AmongSites(self, optimizer.membership, carried)
         _warn_of_a_store_that_outlives_its_processes()
 
     def rounds(self, total: int) -> Iterator[int]:
@@ -146,37 +151,7 @@ class Checkpoints:
         left, a site has joined, an edge is new), see `DecentralizedOptimizer.rejoin`: a node that joins starts from the
         average model, and from `extra` it takes learning rate schedulers and GradScalers of another node.
         """
-        if self.optimizer.membership is not None:
-            return self._resume_among_sites(self.optimizer.membership)
-        return self._resume_together()
-
-    def _resume_among_sites(self, membership: "Membership") -> int:
-        """Join the others: those that are under way, or all that have been started just now."""
-        mine = self._mine()
-        newest = max(mine.rounds, default=None)
-        saved = None
-        if newest is not None:
-            path = files.path_of(self.directory, newest)
-            saved = files.read(path)
-            with files.taking_over(path):
-                self._load(saved, path)
-        while True:
-            membership.saved = saved and saved["content"]["optimizer"]
-            membership.checkpointed = mine.nodes
-            membership.regroup()
-            self._names = list(membership.names)
-            self._begun = self.directory.is_dir()
-            if not membership.began_together:
-                self._save_after_change()
-                return self.optimizer.round
-            try:
-                round = self._resume_together()
-            except GossamerError:
-                if not self.optimizer.network.failed:
-                    raise
-                continue
-            membership.begin()
-            return round
+        return self._among_sites.resume() if self._among_sites else self._resume_together()
 
     def _resume_together(self) -> int:
         net = self.optimizer.network
@@ -241,7 +216,7 @@ class Checkpoints:
             if isinstance(value, torch.Generator):
                 if not new:
                     value.set_state(content["extra"][key])
-            elif not new or _is_position(value):
+            elif not new or isinstance(value, POSITIONS):
                 value.load_state_dict(content["extra"][key])
         if not new:
             restore_generators(content["generators"])
@@ -291,8 +266,8 @@ class Checkpoints:
         if not self._interrupts.requested:
             self._interrupts.defer()
         net, round = self.optimizer.network, self.optimizer.round
-        if self.optimizer.membership is not None:
-            self._step_among_sites(self.optimizer.membership)
+        if self._among_sites is not None:
+            self._among_sites.step()
             return
         if self._interrupts.requested and net.messenger.stop is None:
             # The request leaves with the next step at the latest, and then reaches nodes one edge further every round.
@@ -302,49 +277,6 @@ class Checkpoints:
             self.save()
         if stops:
             self._end()
-
-    def _step_among_sites(self, membership: "Membership") -> None:
-        """Save if it is due or if sites have left or joined; on a signal this site leaves, and the others go on."""
-        leaves = self._interrupts.requested and membership.may_leave()
-        if membership.changes != self._changes:
-            self._save_after_change()
-        elif leaves or self.optimizer.round % self.every == 0:
-            self._save_if_complete()
-        if leaves:
-            self._leave(membership)
-
-    def _save_after_change(self) -> None:
-        net, membership = self.optimizer.network, self.optimizer.membership
-        if membership is not None:
-            self._changes, self._names = membership.changes, list(membership.names)
-        self._reach = rounds_to_reach_all(net.topology)
-        self.kept = -(-self._reach // self.every) + 2
-        self._save_if_complete()
-
-    def _save_if_complete(self) -> None:
-        """Save, unless a site has failed meanwhile: then all save when they have met."""
-        try:
-            self.save()
-        except PeerError:
-            if not self.optimizer.network.failed:
-                raise
-
-    def _leave_if_asked(self) -> None:
-        """While this site waits for others: a signal ends that."""
-        if self._interrupts.requested and self.optimizer.membership is not None:
-            self._leave(self.optimizer.membership)
-
-    def _leave(self, membership: "Membership") -> NoReturn:
-        membership.leave(drain=True)
-        self._interrupts.settle()
-        number = self._interrupts.signal or signal.SIGTERM
-        log.warning(
-            "%s asked %s to leave in round %d: the others go on, and it may come back.",
-            signal.Signals(number).name,
-            self.name,
-            self.optimizer.round,
-        )
-        raise SystemExit(128 + number)
 
     def close(self) -> None:
         """After the last round: signals do what they did before, also one that came too late to stop the rounds."""
@@ -457,11 +389,6 @@ def _warn_of_a_store_that_outlives_its_processes() -> None:
             "--master-addr, start torchrun itself again instead.",
             restarts,
         )
-
-
-def _is_position(value: object) -> bool:
-    """Whether a site that was away takes it from another one."""
-    return isinstance(value, LRScheduler | torch.amp.GradScaler)
 
 
 def _refuse_shared_nodes(optimizer: DecentralizedOptimizer) -> None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from weakref import WeakSet
 
 import torch
@@ -34,9 +34,6 @@ from gossamer.optim.param_groups import (
 )
 from gossamer.optim.process_group import averaging_across, find_group
 from gossamer.topology import Topology
-
-if TYPE_CHECKING:
-    from gossamer.optim.membership import Membership
 
 _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
 _numbers = itertools.count()
@@ -71,8 +68,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     translation: ClassVar[dict[str, str]] = {"momentum": "beta"}
     """Names of hyper-parameters: torch's to the method's."""
 
-    membership: "Membership | None" = None
-    """Who is there, with `sites=`."""
+    membership: Any = None
+    """With `sites=` a `Membership`, which knows who is there."""
 
     # GradScaler then calls step() on overflow too: a node that kept silent would leave its neighbours waiting.
     _step_supports_amp_scaling = True
@@ -117,9 +114,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._meeting = Meeting(self.network, self.method.facts, *self._held_alike)
         self._nonfinite = nonfinite
         self._overflows = self._skipped = 0
-        self._outdated = False
-        """Whether the gradients belong to another x, because this node has just joined."""
         self._loaded = self._laid_out = False
+        self._outdated = False  # whether the gradients belong to another x: this node has just joined
         self._number = next(_numbers)
         defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
         super().__init__(params, {**defaults, "round": 0})
@@ -373,9 +369,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def continue_among(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
         """As `rejoin`, while the run goes on: `state_dict` is this node's own, whether it is a holder or not."""
         self.rejoin(state_dict, holders)
-
-    def take_positions(self, own: dict[str, Any], theirs: dict[str, Any], holds: bool) -> None:
-        """Put into the state `own` what else a node that was away takes from another one."""
 
     moves_between_steps: ClassVar[bool] = False
     """Whether the parameters are others than x before a step."""

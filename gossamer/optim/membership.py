@@ -143,7 +143,7 @@ class Membership:
                 for bucket, rule in zip(optimizer._buckets, rules, strict=True):
                     if bucket in touched:
                         bucket.undo(rule.method, bucket.born < now)
-                if self._is_mine(error):
+                if self.is_mine(error):
                     self._lost_state = len(touched) < len(optimizer._buckets)
                     self.leave()
                     raise
@@ -154,13 +154,13 @@ class Membership:
 
     def is_complete(self, bucket: Bucket, now: int, error: GossamerError) -> bool:
         """Whether a bucket has made its step, and only the message for the next round could not leave."""
-        return self._optimizer.network.failed and self._waits_first(bucket, now) and not self._is_mine(error)
+        return self._optimizer.network.failed and self._waits_first(bucket, now) and not self.is_mine(error)
 
     def _waits_first(self, bucket: Bucket, now: int) -> bool:
         """Whether a step waits only before it changes anything, and sends only when it is done."""
         return self._overlaps and bucket.born < now
 
-    def _is_mine(self, error: GossamerError) -> bool:
+    def is_mine(self, error: GossamerError) -> bool:
         """Whether it is this site that failed: its gradient is not finite."""
         fault = self._optimizer.network.waiting.fault
         return isinstance(error, DivergenceError) and (fault is None or fault.node == self._optimizer.node)
@@ -318,19 +318,23 @@ class Membership:
         handed = _from_bytes(self._sent_by(net, leader, own))
         if net.node not in behind:
             return own
-        groups, theirs = own["param_groups"], handed["param_groups"]
-        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in theirs]:
+        groups, given = own["param_groups"], handed["param_groups"]
+        if [len(group["params"]) for group in groups] != [len(group["params"]) for group in given]:
             raise InputError(
                 "The other sites train other parameters than this one; start every site with the same script."
             )
-        taken = {**own, "param_groups": [{**t, "params": g["params"]} for t, g in zip(theirs, groups, strict=True)]}
+        taken = {**own, "param_groups": [{**t, "params": g["params"]} for t, g in zip(given, groups, strict=True)]}
         numbers = zip(
-            (n for group in groups for n in group["params"]), (n for g in theirs for n in g["params"]), strict=True
+            (n for group in groups for n in group["params"]), (n for g in given for n in g["params"]), strict=True
         )
         taken["state"] = {
             n: {**own["state"][n], "born": handed["born"].get(m, 0)} for n, m in numbers if n in own["state"]
         }
-        optimizer.take_positions(taken, handed, holds)
+        if "inner" in own:  # settings of the inner optimizer and, for a new site, its state
+            mine, inner = own["inner"], handed["inner"]
+            both = zip(inner["param_groups"], mine["param_groups"], strict=True)
+            settings = [{**theirs, "params": group["params"]} for theirs, group in both]
+            taken["inner"] = {**mine, "param_groups": settings} if holds else inner
         for key, value in self.carried.items():
             if key in handed["carried"]:
                 value.load_state_dict(handed["carried"][key])

@@ -188,12 +188,6 @@ class Outer(DecentralizedOptimizer):
             super().rejoin(state_dict, holders)
         self._taken = taken
 
-    def take_positions(self, own: dict[str, Any], theirs: dict[str, Any], holds: bool) -> None:
-        """The settings of the inner optimizer, and for a new node its state."""
-        mine, inner = own["inner"], theirs["inner"]
-        groups = zip(inner["param_groups"], mine["param_groups"], strict=True)
-        own["inner"] = {**mine, "param_groups": [{**i, "params": m["params"]} for i, m in groups]} if holds else inner
-
     moves_between_steps: ClassVar[bool] = True
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:

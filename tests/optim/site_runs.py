@@ -165,7 +165,8 @@ class Director:
             self.port = int(probe.getsockname()[1])
         self.plan: dict[str, Any] = {
             "method": "MomentumTracking", "topology": "ring", "lr": 0.05, "rounds": 400, "pace": 0.004, "patience": 1.5,
-            "at_least": 2, "every": 50, "task": "digits", "options": {}, "names": self.names, "coordinator": f"{coordinator}:{self.port}",
+            "at_least": 2, "every": 50, "task": "digits", "options": {}, "names": self.names,
+            "coordinator": f"{coordinator}:{self.port}",
             **plan,
         }  # fmt: skip
         self.processes: dict[str, BaseProcess] = {}
