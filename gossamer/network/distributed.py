@@ -231,6 +231,8 @@ class DistributedNetwork:
     def abandon(self) -> None:
         """Part from the other nodes at once: what is under way is lost, and they notice."""
         unclosed.pop(self, None)
+        if self.waiting.failure is not None:  # its traceback refers to what was waited for
+            self.waiting.failure.__traceback__ = self.waiting.failure.__context__ = None
         self.messenger.abandon()
         self.group = None
 

@@ -23,15 +23,13 @@ from gossamer.network.agreement import tell_all
 from gossamer.network.sites import Change, Gathering, Sites, names_in_words
 from gossamer.network.waiting import TIMEOUT, close_at_exit, unclosed
 from gossamer.optim.bucket import Bucket, mean_over
-from gossamer.optim.meeting import Meeting
+from gossamer.optim.meeting import Meeting, odd_ones_out
 from gossamer.optim.param_groups import Rule
 from gossamer.optim.restart import rounds_to_reach_all
 from gossamer.topology import Topology
 
 log = logging.getLogger("gossamer")
 
-_FIXED = ("method", "graph", "node_weight", "wire format", "equal_gradients", "inner optimizer")
-"""What a site cannot take over from others."""
 _TRIES = 20
 """Meetings in a row without a round after which something is wrong that meeting again does not cure."""
 
@@ -63,7 +61,7 @@ class Membership:
         """Whether all sites of the last meeting had just been started, so that they begin with it."""
         self._optimizer, self._given, self._needs = optimizer, given, facts.needs
         self._overlaps = facts.overlaps
-        self._together = self._started = self._lost_state = False
+        self._together = self._started = self._lost_state = self._called = self._planned = False
         self._reasons: dict[str, str] = {}
         self._notice = self._tries = 0
         self._past: Counter[str] = Counter()
@@ -106,10 +104,12 @@ class Membership:
             messenger = net.messenger
             if messenger.stop is None and self.sites.newcomers:
                 messenger.stop = now + self._notice
+                self._called = True
             if messenger.stop is None or now < messenger.stop:
                 return
             with suppress(GossamerError):
                 net.drain()  # a neighbour may still need what is under way
+                self._planned = True
         self.regroup()
 
     def may_leave(self) -> bool:
@@ -151,6 +151,18 @@ class Membership:
             now = optimizer.round
             rules, _ = optimizer._rules.of(optimizer.param_groups, optimizer.method_options)
             overflow = overflow or optimizer._outdated
+
+    def together(self, work: Callable[[], None]) -> None:
+        """What all sites do at once between two steps, with whoever is there when it succeeds."""
+        while True:
+            if not self._together or self._optimizer.network.failed:
+                self.regroup()
+            self.sites.progress()
+            try:
+                return work()
+            except GossamerError:
+                if not self._optimizer.network.failed:
+                    raise
 
     def is_complete(self, bucket: Bucket, now: int, error: GossamerError) -> bool:
         """Whether a bucket has made its step, and only the message for the next round could not leave."""
@@ -232,6 +244,7 @@ class Membership:
             "live": self._started,
             "expects": self.checkpointed or (),
             "reasons": self._reasons,
+            "called": self._called or not self._planned,
         }
 
     def _note(self) -> None:
@@ -284,7 +297,7 @@ class Membership:
             optimizer._hold(newest)
         if not self.began_together or self.checkpointed is None:
             self.begin()
-        self._tell_change(names, newest, [t["reasons"] for t in told])
+        self._tell_change(names, newest, told)
 
     def begin(self) -> None:
         """From now on this site is one that others join."""
@@ -375,12 +388,8 @@ class Membership:
         }  # fmt: skip
         answers = tell_all(net.group, {"node": net.node, "facts": facts}, net.waiting, "the meeting of the sites")
         by_node = {int(a["node"]): a["facts"] for a in answers}
-        wanted, differing = by_node[leader], dict[str, str]()
-        for i, said in by_node.items():
-            keys = [k for k in {**wanted, **said} if i not in behind or k in _FIXED or k.startswith("parameter ")]
-            odd = [k for k in keys if said.get(k) != wanted.get(k)]
-            if odd:
-                differing[(net.topology.labels or ())[i]] = odd[0]
+        wanted, labels = by_node[leader], net.topology.labels or ()
+        differing = {labels[i]: key for i, key in odd_ones_out(by_node, leader, behind).items()}
         mine = differing.get(self.sites.name)
         if mine is not None:
             raise InputError(
@@ -403,11 +412,14 @@ class Membership:
                 if net.node not in holders:
                     buffer.copy_(mean)
 
-    def _tell_change(self, names: tuple[str, ...], round: int, reasons: list[dict[str, str]]) -> None:
+    def _tell_change(self, names: tuple[str, ...], round: int, told: Sequence[dict[str, Any]]) -> None:
         """One sentence in the log, and the user's function."""
         before, self.names = self.names, names
-        known = {name: why for told in reversed(reasons) for name, why in told.items()}
-        left = {name: known.get(name, "it said that it would") for name in before if name not in names}
+        known = {name: why for t in reversed(told) for name, why in t["reasons"].items()}
+        # A meeting that none of those who came has called was called by the one who left.
+        why = "it did not come to the meeting" if any(t["called"] for t in told) else "it said that it would"
+        left = {name: known.get(name, why) for name in before if name not in names}
+        self._called = self._planned = False
         joined = tuple(name for name in names if name not in before)
         self._reasons = {}
         if not before:
