@@ -5,7 +5,6 @@ the round began, meets those that are left, and makes the round with them. The r
 that one of them has reached: a site that was behind keeps its model and makes fewer rounds.
 """
 
-import io
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -74,11 +73,7 @@ class Membership:
     @staticmethod
     def refuse(group: object, node: object, timeout: float) -> None:
         """Raise if an option was given that has no meaning for sites that come and go."""
-        if group is not None or torch.distributed.is_initialized():
-            raise InputError(
-                "Sites that come and go make their own connections, and a site is one process (no DDP or FSDP inside "
-                "it): leave out group= and init_process_group, and start the script without torchrun."
-            )
+        _refuse_groups(group)
         if node is not None:
             raise InputError("A site is known by its name: give it to Sites and leave out node=.")
         if timeout != TIMEOUT:
@@ -201,6 +196,9 @@ class Membership:
     @torch.no_grad()
     def regroup(self) -> None:
         """Meet whoever is there, and go on among them."""
+        _refuse_groups(None)
+        if any(bucket.x.device.type != "cpu" for bucket in self._optimizer._buckets):
+            raise InputError("Sites that come and go send through gloo, from the processor; keep the model on the CPU.")
         self._part()
         while True:
             self._tries += 1
@@ -328,7 +326,7 @@ class Membership:
         own: dict[str, Any] = self.saved or optimizer.state_dict()
         if not behind:
             return own
-        handed = _from_bytes(self._sent_by(net, leader, own))
+        handed = files.unpack(self._sent_by(net, leader, own))
         if net.node not in behind:
             return own
         groups, given = own["param_groups"], handed["param_groups"]
@@ -363,9 +361,7 @@ class Membership:
                 "carried": {key: value.state_dict() for key, value in self.carried.items()},
                 "inner": own.get("inner"),
             }
-            file = io.BytesIO()
-            torch.save(files.plain(handed), file)
-            data = file.getvalue()
+            data = files.pack(handed)
         size = net.join(own={"size": len(data)})[leader]["size"]
         buffer = torch.empty(int(size), dtype=torch.uint8)
         if net.node == leader:
@@ -406,11 +402,10 @@ class Membership:
         """A site that joins takes the mean of the model's buffers (BatchNorm's statistics), as it does of x."""
         if self.model is None or len(holders) == net.n:
             return
-        for buffer in self.model.buffers():
-            if buffer.is_floating_point():
-                mean = mean_over(buffer, net, holders, round)
-                if net.node not in holders:
-                    buffer.copy_(mean)
+        for buffer in filter(torch.is_floating_point, self.model.buffers()):
+            mean = mean_over(buffer, net, holders, round)
+            if net.node not in holders:
+                buffer.copy_(mean)
 
     def _tell_change(self, names: tuple[str, ...], round: int, told: Sequence[dict[str, Any]]) -> None:
         """One sentence in the log, and the user's function."""
@@ -423,7 +418,8 @@ class Membership:
         joined = tuple(name for name in names if name not in before)
         self._reasons = {}
         if not before:
-            log.warning("%s trains with %s from round %d on.", self.sites.name, _others(names, self.sites.name), round)
+            others = names_in_words([name for name in names if name != self.sites.name]) or "no other site"
+            log.warning("%s trains with %s from round %d on.", self.sites.name, others, round)
             joined = ()
         for name, why in left.items():
             log.warning("%s left before round %d: %s; %s are left.", name, round, why, names_in_words(names))
@@ -436,18 +432,14 @@ class Membership:
 
     def stats(self) -> dict[str, Any]:
         """Who is there, how often that has changed, and all that was counted on earlier connections too."""
-        counted = self._optimizer.network.stats() if self._optimizer.network.group is not None else {}
-        total = {key: value + counted.get(key, 0) for key, value in self._past.items()}
+        now = self._optimizer.network
+        total = {key: value + (now.stats()[key] if now.group else 0) for key, value in self._past.items()}
         return {**total, "sites": list(self.names), "changes": self.changes}
 
 
-def _others(names: Sequence[str], name: str) -> str:
-    return names_in_words([other for other in names if other != name]) or "no other site"
-
-
-def _from_bytes(data: bytes) -> dict[str, Any]:
-    try:
-        handed: dict[str, Any] = torch.load(io.BytesIO(data), weights_only=True)
-    except Exception as error:  # torch may raise anything for arbitrary bytes
-        raise PeerError(f"What another site handed over cannot be read ({type(error).__name__}).") from None
-    return handed
+def _refuse_groups(group: object) -> None:
+    if group is not None or torch.distributed.is_initialized():
+        raise InputError(
+            "Sites that come and go make their own connections, and a site is one process (no DDP or FSDP inside it): "
+            "leave out group= and init_process_group, and start the script without torchrun."
+        )
