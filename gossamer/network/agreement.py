@@ -17,7 +17,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroupGloo
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gossamer.errors import InputError, PeerError
@@ -58,7 +57,7 @@ def own_node(topology: Topology, node: int | str | None, rank: int) -> int:
 
 
 def tell_all(
-    group: dist.ProcessGroup | ProcessGroupGloo,
+    group: Any,
     facts: dict[str, Any],
     waiting: Waiting,
     what: str,

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroupGloo
 from torch.distributed.distributed_c10d import BroadcastOptions
 
 from gossamer.compression import Compressed, Identity
@@ -39,7 +38,7 @@ class DistributedNetwork:
     def __init__(
         self,
         topology: Topology,
-        group: dist.ProcessGroup | ProcessGroupGloo | None = None,
+        group: dist.ProcessGroup | None = None,
         *,
         node: int | str | None = None,
         wire: Literal["bf16"] | None = None,

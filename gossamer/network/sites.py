@@ -66,8 +66,8 @@ class Gathering(NamedTuple):
     rank: int
     told: tuple[dict[str, Any], ...]
     """What each of them said to all."""
-    group: ProcessGroupGloo | None
-    """None for a site that is alone."""
+    group: Any
+    """A `ProcessGroupGloo`, which is no `ProcessGroup` to torch's types; None for a site that is alone."""
 
 
 class Sites:

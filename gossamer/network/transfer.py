@@ -55,9 +55,7 @@ class Peers:
 class Messenger:
     """One node's connections to its peers. `ranks` is filled once the nodes have met."""
 
-    def __init__(
-        self, topology: Topology, group: dist.ProcessGroup | dist.ProcessGroupGloo | None, node: int, waiting: Waiting
-    ) -> None:
+    def __init__(self, topology: Topology, group: dist.ProcessGroup | None, node: int, waiting: Waiting) -> None:
         self.group, self.node, self.waiting = group, node, waiting
         self.settings = (0.0, 0)
         """The step size and a hash of all settings, which every message carries for comparison."""

@@ -147,7 +147,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def node_name(self) -> str:
         """What the node is called, whatever its rank: its label in the topology, or its number."""
         if self.membership is not None:
-            return self.membership.sites.name
+            return str(self.membership.sites.name)
         labels = self.network.topology.labels
         return labels[self.node] if labels else str(self.node)
 

@@ -43,9 +43,9 @@ class AmongSites:
             if not self._membership.began_together:
                 self._saver.optimizer._outdated = False  # no gradient has been computed yet
                 self._save_after_change()
-                return self._saver.optimizer.round
+                return int(self._saver.optimizer.round)
             try:
-                round = self._saver._resume_together()
+                round = int(self._saver._resume_together())
             except GossamerError:
                 if not self._saver.optimizer.network.failed:
                     raise

@@ -193,9 +193,9 @@ class Director:
         self.coordinator.kill()
         self.coordinator.join()
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, **changes: Any) -> None:
         host = name if self.hosts else ""
-        self.processes[name] = _context.Process(target=site, args=(name, self.place, self.plan, host))
+        self.processes[name] = _context.Process(target=site, args=(name, self.place, {**self.plan, **changes}, host))
         self.processes[name].start()
 
     def send(self, name: str, number: signal.Signals) -> None:

@@ -16,7 +16,7 @@ from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
 
 pytest.importorskip("torchft")
 
-AARE, BODE, CHER, DART = NAMES[:4]
+AARE, BODE, CHER, DART, EBRO = NAMES[:5]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         director.forget(DART)
         director.start(DART)
         director.advance(NAMES[:4])
+        director.start(EBRO, method="DSGD", names=NAMES[:5])
+        director.processes[EBRO].join(10)
+        told["log of the one with another method"] = director.log(EBRO)
         director.kill_coordinator()
         director.advance(NAMES[:4])
         director.start_coordinator()
@@ -101,6 +104,28 @@ def test_a_site_that_leaves_or_has_a_nan_ends_alone(story: dict[str, Any]) -> No
     assert story["exit code of the one that left"] == 128 + signal.SIGTERM
     assert story["exit code of the one with NaN"] == 1
     assert "DivergenceError: The run diverged: the gradient of node 0 (aare) is nan" in story["logs"][AARE]
+
+
+def test_a_site_with_other_settings_is_refused_alone(story: dict[str, Any]) -> None:
+    sentence = "InputError: This site differs from the others in the method (here: DSGD; there: Momentum Tracking)"
+    assert sentence in story["log of the one with another method"]
+
+
+def test_when_all_are_killed_they_resume_to_the_same_bits(tmp_path: Path) -> None:
+    ends = []
+    for place, killed in ((tmp_path / "a", False), (tmp_path / "b", True)):
+        place.mkdir()
+        plan = {"rounds": 70, "every": 20, "pace": 0.004, "at_least": 3, "patience": 5.0}
+        with Director(place, NAMES[:3], **plan) as director:
+            if killed:
+                director.until(lambda d=director: d.round(AARE) > 45)
+                for name in director.names:
+                    director.kill(name)
+                for name in director.names:
+                    director.start(name)
+            end = director.finish()
+        ends.append({name: told["x"] for name, told in end.items()})
+    assert ends[0] == ends[1]
 
 
 def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
