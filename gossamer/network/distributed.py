@@ -62,7 +62,6 @@ class DistributedNetwork:
         self.n = topology.n
         self.node = own_node(topology, node, 0 if group is None else group.rank())
         self.waiting = Waiting(timeout)
-        self.waiting.rebuilds = group is not None and not isinstance(group, dist.ProcessGroup)
         self.messenger = Messenger(topology, group, self.node, self.waiting)
         self.explain: Callable[[int], Fault] | None = None
         """Tells what is not finite, if it is known, when numbers that are about to be sent are not."""
@@ -164,7 +163,7 @@ class DistributedNetwork:
                 f"node=."
             )
         self.messenger.ranks = [nodes.index(i) for i in range(self.n)]
-        if self.waiting.board is None and isinstance(self.group, dist.ProcessGroup):
+        if self.waiting.board is None and not self.waiting.rebuilds:
             self.waiting.board = open_board(self.group, self.node)
         return [told[rank]["own"] for rank in self.messenger.ranks]
 

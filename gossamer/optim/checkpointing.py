@@ -343,7 +343,7 @@ class Checkpoints:
     def _confirm(self, round: int) -> int:
         """Tell all nodes that this one has saved `round`; the newest round that all of them have."""
         group = self.optimizer.network.group
-        if not isinstance(group, dist.ProcessGroup):  # one node, or sites that are never far apart
+        if group is None or self._among_sites is not None:  # sites are never far apart
             return round
         keys = [f"saved/{rank}" for rank in range(group.size())]
         board = meeting_board(group)

@@ -269,6 +269,7 @@ class Membership:
         told = tuple(told[gathering.names.index(name)] for name in names)
         node, wire = names.index(self.sites.name), optimizer.network.wire
         net = DistributedNetwork(graph, gathering.group, node=node, wire=wire, timeout=self.sites.patience)
+        net.waiting.rebuilds = True
         optimizer.network = net
         optimizer._meeting = Meeting(net, optimizer.method.facts, *optimizer._held_alike)
         every = optimizer._method_of(optimizer.param_groups[0]).facts.every
