@@ -120,6 +120,24 @@ def from_bytes(data: bytes) -> dict[str, Any]:
         return _checked(io.BytesIO(data), len(data))
 
 
+def pack(content: dict[str, Any]) -> bytes:
+    """Tensors, numbers and strings as bytes, for another node.
+
+    >>> unpack(pack({"lr": np.float64(0.5)}))
+    {'lr': 0.5}
+    """
+    file = io.BytesIO()
+    torch.save(plain(content), file)
+    return file.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """What `pack` was given."""
+    with _readable("that another node has sent"):
+        content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        return content
+
+
 def set_aside(path: Path) -> Path:
     """Rename a damaged file, so that it is no longer taken for a checkpoint."""
     aside = path.with_name(f"{path.name}.damaged")

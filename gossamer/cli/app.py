@@ -4,6 +4,7 @@ from cyclopts import App
 
 from gossamer._version import __version__
 from gossamer.cli.compare import compare
+from gossamer.cli.coordinator import coordinator
 from gossamer.cli.data import data
 from gossamer.cli.doctor import doctor
 from gossamer.cli.export import export
@@ -25,7 +26,7 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-for command in (run, compare, sweep, report, synthetic, export, links, doctor):
+for command in (run, compare, sweep, report, synthetic, export, links, coordinator, doctor):
     app.command(command, help_format="markdown")
 for group in (paper, show, data):
     group.help_format = "markdown"

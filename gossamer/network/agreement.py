@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gossamer.errors import InputError, PeerError
@@ -55,9 +57,15 @@ def own_node(topology: Topology, node: int | str | None, rank: int) -> int:
 
 
 def tell_all(
-    group: dist.ProcessGroup, facts: dict[str, Any], waiting: Waiting, what: str, name_of: Callable[[int], str] = str
+    group: Any,
+    facts: dict[str, Any],
+    waiting: Waiting,
+    what: str,
+    name_of: Callable[[int], str] = str,
 ) -> list[dict[str, Any]]:
     """What every rank of the group says, in the order of ranks. All ranks must call this equally often."""
+    if waiting.rebuilds:
+        return _tell_directly(group, facts, waiting, what)
     name, ranks = group.group_name, range(group.size())
     call = _calls[name]
     _calls[name] += 1
@@ -85,6 +93,24 @@ def tell_all(
                 board.set(keys[group.rank()], json.dumps(facts))
         _boards[name] = board
         return [_facts(text, rank, waiting) for rank, text in enumerate(board.multi_get(keys))]
+
+
+def _tell_directly(group: Any, facts: dict[str, Any], waiting: Waiting, what: str) -> list[dict[str, Any]]:
+    """The same among sites that come and go, whose connections are all they share."""
+
+    def gathered(mine: Tensor) -> list[Tensor]:
+        options = dist.distributed_c10d.AllgatherOptions()  # type: ignore[attr-defined]
+        options.timeout = waiting.timeout
+        rows = [torch.empty_like(mine) for _ in range(group.size())]
+        group.allgather([rows], [mine], options).wait(waiting.timeout)
+        return rows
+
+    text = json.dumps(facts).encode()
+    with waiting.everyone(what):
+        sizes = [int(size) for size in gathered(torch.tensor([len(text)]))]
+        padded = torch.frombuffer(bytearray(text.ljust(max(sizes))), dtype=torch.uint8)
+        texts = [row.numpy().tobytes()[:size] for row, size in zip(gathered(padded), sizes, strict=True)]
+    return [_facts(text, rank, waiting) for rank, text in enumerate(texts)]
 
 
 def _facts(text: bytes, rank: int, waiting: Waiting) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import BroadcastOptions
 
 from gossamer.compression import Compressed, Identity
 from gossamer.errors import GossamerError, InputError, PeerError
@@ -162,7 +163,7 @@ class DistributedNetwork:
                 f"node=."
             )
         self.messenger.ranks = [nodes.index(i) for i in range(self.n)]
-        if self.waiting.board is None:
+        if self.waiting.board is None and not self.waiting.rebuilds:
             self.waiting.board = open_board(self.group, self.node)
         return [told[rank]["own"] for rank in self.messenger.ranks]
 
@@ -199,8 +200,9 @@ class DistributedNetwork:
         if self.n > 1:
             self._prepare()
             with self.waiting.everyone("the start from equal parameters", self.messenger.name):
-                work = dist.broadcast(vector, group=self.group, group_src=self.messenger.ranks[node], async_op=True)
-                work.wait(self.waiting.timeout)
+                options = BroadcastOptions()
+                options.rootRank, options.timeout = self.messenger.ranks[node], self.waiting.timeout
+                self.group.broadcast([vector], options).wait(self.waiting.timeout)  # type: ignore[union-attr]
 
     def drain(self) -> None:
         """Wait for all messages under way, from this node and to it."""
@@ -224,6 +226,14 @@ class DistributedNetwork:
             for _ in range(self.topology.diameter):
                 self._headers(self.messenger.round, self.messenger.room, self._neighbours, END)
 
+    def abandon(self) -> None:
+        """Part from the other nodes at once: what is under way is lost, and they notice."""
+        unclosed.pop(self, None)
+        if self.waiting.failure is not None:  # its traceback refers to what was waited for
+            self.waiting.failure.__traceback__ = self.waiting.failure.__context__ = None
+        self.messenger.abandon()
+        self.group = None
+
     @property
     def failed(self) -> bool:
         """Whether a peer has failed, so that nothing can be sent or received any more."""
@@ -245,7 +255,8 @@ class DistributedNetwork:
         self.waiting.check()
         if not self.messenger.ranks:
             self.join()
-        close_at_exit(self)
+        if not self.waiting.rebuilds:  # else who is left is closed by whoever knows who that is
+            close_at_exit(self)
 
     def _not_finite(self, round: int) -> GossamerError:
         """The error for numbers that must not be sent: who they come from, as far as it is known."""

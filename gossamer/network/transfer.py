@@ -63,7 +63,7 @@ class Messenger:
         """The round before which all nodes stop, once one was asked to: every message passes it on."""
         self.ranks: list[int] = []
         """The rank of every node."""
-        self.coalesces = group is not None and dist.get_backend(group) == "nccl"
+        self.coalesces = isinstance(group, dist.ProcessGroup) and dist.get_backend(group) == "nccl"
         self.envelopes = Envelopes()
         self._labels = topology.labels
         self._flying: list[Arriving] = []
@@ -199,6 +199,12 @@ class Messenger:
             for envelope in envelopes:
                 self.finish_sends(envelope)
 
+    def abandon(self) -> None:
+        """Drop the connections with all that is under way, which the peers notice at once."""
+        self._flying, self._told, self.last = [], [], None
+        self.envelopes = Envelopes()
+        self.group = None
+
     def stats(self) -> dict[str, Any]:
         """Bytes and messages so far, and how many seconds this node waited for each peer."""
         seconds = sorted(self.waiting.seconds.items())
@@ -230,6 +236,10 @@ class Arriving(ABC):
             self.arrived = True
             self.messenger.envelopes.give_back(self.envelope, (message for _, _, message in self.receives))
         return self.out
+
+    def abandon(self) -> None:
+        """Drop what is under way; the vectors hold anything."""
+        self.receives, self.arrived = [], True
 
     @abstractmethod
     def unpack(self) -> None:

@@ -94,6 +94,10 @@ class Waiting:
         """Where nodes say for whom they wait and what went wrong, once they have met."""
         self.pass_on: Callable[[Fault], None] = lambda fault: None
         """Tells the neighbours of a fault."""
+        self.fault: Fault | None = None
+        """What went wrong, where it is known."""
+        self.rebuilds = False
+        """Whether nodes that lose one connect again without it: then a closed connection is word enough."""
         self._after = min(1.0, timeout / 4)
 
     def message(self, work: Any, peer: int, name: Callable[[int], str], round: int, doing: str = "send") -> None:
@@ -139,8 +143,9 @@ class Waiting:
 
     def refuse(self, sentence: str, fault: Fault | None = None) -> PeerError:
         """The error for a peer that is out of step; the others are told of the fault."""
-        self.failure = PeerError(sentence)
-        self.tell(fault)
+        self.failure, self.fault = PeerError(sentence), fault
+        if not self.rebuilds:
+            self.tell(fault)
         return self.failure
 
     def lost(self, error: RuntimeError, peer: int, name: Callable[[int], str], round: int) -> GossamerError:
@@ -161,8 +166,9 @@ class Waiting:
 
     def give_up(self, fault: Fault, name: Callable[[int], str], certain: bool = True) -> GossamerError:
         """The error for a fault that others know of, or that is this node's own; the neighbours are told."""
-        self.failure = fault.error(name, self.timeout.total_seconds(), certain)
-        self.pass_on(fault)
+        self.failure, self.fault = fault.error(name, self.timeout.total_seconds(), certain), fault
+        if not self.rebuilds:
+            self.pass_on(fault)
         return self.failure
 
     def tell(self, fault: Fault | None) -> None:

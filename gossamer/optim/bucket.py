@@ -17,6 +17,7 @@ from gossamer.errors import InputError
 from gossamer.methods import Method, State
 from gossamer.methods.contract import Scalar
 from gossamer.network import DistributedNetwork, Pending, Ready
+from gossamer.network.transfer import Arriving
 
 
 def work_type(dtype: torch.dtype) -> torch.dtype:
@@ -43,6 +44,7 @@ class Bucket:
         self.parameters = list(parameters)
         self.groups = list(groups)
         self.net, self.born = net, born
+        self._before: dict[str, Tensor] = {}
         tensors = [local(p) for p in self.parameters]
         self.shapes = [t.shape for t in tensors]
         self.sizes = [t.numel() for t in tensors]
@@ -155,6 +157,31 @@ class Bucket:
         """Wait for all messages."""
         for _, message in self.pending():
             message.wait()
+
+    def abandon(self) -> None:
+        """Drop the messages that are under way: their vectors hold anything."""
+        for name, message in list(self.pending()):
+            if isinstance(message, Arriving):
+                message.abandon()
+            setattr(self.state, name, Ready(*message.wait()))
+
+    def keep(self, with_x: bool) -> None:
+        """Remember what a step may have changed before it fails: what is `kept` and, if the parameters differ, x."""
+        kept = {name: self._vector(name) for name in (*(self.kept or ()), *(["x"] if with_x else []))}
+        if self._before.keys() != kept.keys():
+            self._before = {name: torch.empty_like(vector) for name, vector in kept.items()}
+        for name, vector in kept.items():
+            self._before[name].copy_(vector)
+
+    def undo(self, method: Method, started: bool) -> None:
+        """Go back to what `keep` remembered; a state whose first step failed is made again."""
+        self.abandon()
+        if "x" not in self._before:
+            self.read()
+        for name, vector in self._before.items():
+            self._vector(name).copy_(vector)
+        if not started:
+            self.begin(method)
 
     def resend(self, round: int) -> None:
         """Mix the present x again and replace the mixed x, the first vector of a message.

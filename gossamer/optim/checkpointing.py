@@ -6,7 +6,7 @@ import random
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -24,7 +24,13 @@ from gossamer.optim.bucket import mean_over
 from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.restart import Holding, Restart, agree, membership, rounds_to_reach_all
 
+if TYPE_CHECKING:
+    from gossamer.optim.site_checkpoints import AmongSites
+
 log = logging.getLogger("gossamer")
+
+POSITIONS = (LRScheduler, torch.amp.GradScaler)
+"""What a new node takes from another one, besides the model and the optimizer."""
 
 
 class Stateful(Protocol):
@@ -71,6 +77,8 @@ class Checkpoints:
     143 (SIGTERM, and all nodes that were told by others). A second signal ends a node at once.
     """
 
+    _among_sites: "AmongSites | None" = None
+
     def __init__(
         self,
         directory: Path | str,
@@ -100,6 +108,11 @@ class Checkpoints:
         self._names: list[str] = []
         self._begun = False
         self._interrupts = Interrupts()
+        if optimizer.membership is not None:
+            from gossamer.optim.site_checkpoints import AmongSites
+
+            carried = {key: value for key, value in self.extra.items() if isinstance(value, POSITIONS)}
+            self._among_sites = AmongSites(self, optimizer.membership, carried)
         _warn_of_a_store_that_outlives_its_processes()
 
     def rounds(self, total: int) -> Iterator[int]:
@@ -108,15 +121,18 @@ class Checkpoints:
         The last round is always saved, so that a run that has come to its end finds nothing to do.
         """
         try:
-            for r in range(self.resume(), total):
+            self.resume()
+            while self.optimizer.round < total:
+                r = self.optimizer.round
                 yield r
-                if self.optimizer.round != r + 1:
+                made = self.optimizer.round - r
+                if made != 1 and (self.optimizer.membership is None or made < 1):  # sites may have to catch up
                     raise InputError(
-                        f"Round {r} must make one optimizer.step(), but it made {self.optimizer.round - r}; with "
+                        f"Round {r} must make one optimizer.step(), but it made {made}; with "
                         f"gradient accumulation a round is all that is accumulated for one step."
                     )
                 self.step()
-                if r + 1 == total and total % self.every:
+                if self.optimizer.round >= total and total % self.every:
                     self.save()
         except GeneratorExit:
             # Leaving the loop closes this generator, and Python drops what is raised in it meanwhile.
@@ -135,6 +151,9 @@ class Checkpoints:
         left, a site has joined, an edge is new), see `DecentralizedOptimizer.rejoin`: a node that joins starts from the
         average model, and from `extra` it takes learning rate schedulers and GradScalers of another node.
         """
+        return self._among_sites.resume() if self._among_sites else self._resume_together()
+
+    def _resume_together(self) -> int:
         net = self.optimizer.network
         told = [Holding.from_words(t) for t in net.join({"interval of checkpoints": self.every}, self._mine().words())]
         restart = agree(told, net.topology.fingerprint)
@@ -197,7 +216,7 @@ class Checkpoints:
             if isinstance(value, torch.Generator):
                 if not new:
                     value.set_state(content["extra"][key])
-            elif not new or isinstance(value, LRScheduler | torch.amp.GradScaler):
+            elif not new or isinstance(value, POSITIONS):
                 value.load_state_dict(content["extra"][key])
         if not new:
             restore_generators(content["generators"])
@@ -247,6 +266,9 @@ class Checkpoints:
         if not self._interrupts.requested:
             self._interrupts.defer()
         net, round = self.optimizer.network, self.optimizer.round
+        if self._among_sites is not None:
+            self._among_sites.step()
+            return
         if self._interrupts.requested and net.messenger.stop is None:
             # The request leaves with the next step at the latest, and then reaches nodes one edge further every round.
             net.messenger.stop = round + (self._reach + 1 if net.n > 1 else 0)
@@ -321,7 +343,7 @@ class Checkpoints:
     def _confirm(self, round: int) -> int:
         """Tell all nodes that this one has saved `round`; the newest round that all of them have."""
         group = self.optimizer.network.group
-        if group is None:
+        if group is None or self._among_sites is not None:  # sites are never far apart
             return round
         keys = [f"saved/{rank}" for rank in range(group.size())]
         board = meeting_board(group)

@@ -18,6 +18,7 @@ from gossamer.errors import GossamerError, InputError
 from gossamer.methods import Method
 from gossamer.network import DistributedNetwork
 from gossamer.network.faults import Fault, value_of
+from gossamer.network.sites import Sites
 from gossamer.network.waiting import TIMEOUT
 from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket, buckets_for
@@ -67,6 +68,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     translation: ClassVar[dict[str, str]] = {"momentum": "beta"}
     """Names of hyper-parameters: torch's to the method's."""
 
+    membership: Any = None
+    """With `sites=` a `Membership`, which knows who is there."""
+
     # GradScaler then calls step() on overflow too: a node that kept silent would leave its neighbours waiting.
     _step_supports_amp_scaling = True
 
@@ -88,21 +92,30 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         wire: Literal["bf16"] | None = None,
         timeout: float = TIMEOUT,
         nonfinite: Literal["stop", "skip"] = "stop",
+        sites: Sites | None = None,
     ) -> None:
         if nonfinite not in ("stop", "skip"):
             raise InputError(f"nonfinite is 'stop' or 'skip' (a gradient of zero for that round), not {nonfinite!r}.")
-        processes = find_group(group)
+        processes = None if sites else find_group(group)
         graph = self._graph(topology, 1 if processes is None else processes.size())
+        if sites is not None:
+            from gossamer.optim.membership import Membership
+
+            Membership.refuse(group, node, timeout)
+            self.membership = Membership(self, sites, topology)
+            graph, timeout = self.membership.alone, sites.patience
         if model is not None and equal_gradients != "allow":
             refuse_wrapper(averaging_across(processes, model.parameters()))
         self.network = DistributedNetwork(graph, processes, node=node, wire=wire, timeout=timeout)
         self.overlap = overlap
         self._options = list(hyperparameters or {})
         self._buckets: list[Bucket] = []
-        self._meeting = Meeting(self.network, self.method.facts, node_weight, equal_gradients)
+        self._held_alike = (node_weight, equal_gradients)
+        self._meeting = Meeting(self.network, self.method.facts, *self._held_alike)
         self._nonfinite = nonfinite
         self._overflows = self._skipped = 0
         self._loaded = self._laid_out = False
+        self._outdated = False  # whether the gradients belong to another x: this node has just joined
         self._number = next(_numbers)
         defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
         super().__init__(params, {**defaults, "round": 0})
@@ -133,6 +146,8 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     @property
     def node_name(self) -> str:
         """What the node is called, whatever its rank: its label in the topology, or its number."""
+        if self.membership is not None:
+            return str(self.membership.sites.name)
         labels = self.network.topology.labels
         return labels[self.node] if labels else str(self.node)
 
@@ -186,7 +201,10 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            self._step()
+            if self.membership is None:
+                self._step()
+            else:
+                self.membership.make(self._step)
         return loss
 
     def _step(self) -> None:
@@ -212,10 +230,19 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         rules, self.network.messenger.settings = self._rules.of(self.param_groups, self.method_options)
         overflow, scale = self._amp()
         if self._meeting.due:
-            facts = group_facts(self.param_groups, [self.method_options(group) for group in self.param_groups])
-            self._meeting.hold(now, facts, self._buckets, rules, scale, overflow)
+            self._hold(now)
         self._overflows += overflow
-        return rules, scale, overflow
+        return rules, scale, overflow or self._outdated
+
+    def _hold(self, now: int) -> None:
+        """Meet all nodes before the step of this round."""
+        rules, self.network.messenger.settings = self._rules.of(self.param_groups, self.method_options)
+        overflow, scale = self._amp()
+        self._meeting.hold(now, self._facts(), self._buckets, rules, scale, overflow)
+
+    def _facts(self) -> dict[str, str]:
+        """In what the parameter groups of all nodes must agree."""
+        return group_facts(self.param_groups, [self.method_options(group) for group in self.param_groups])
 
     def _load_gradients(self, scale: float, bucket: Bucket, rule: Rule, overflow: bool) -> None:
         bucket.load_gradients(scale * self._meeting.scale, rule.weight_decay, overflow)
@@ -224,6 +251,12 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool
     ) -> None:
         """The method's step with what `load(bucket, rule, overflow)` makes the gradient of a bucket."""
+        if self.membership is None:
+            self._update(now, rules, load, overflow)
+        else:
+            self.membership.exchange(now, rules, load, overflow)
+
+    def _update(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
         # What may be refused comes first, for all buckets: a step is made as a whole or not at all.
         for bucket, rule in zip(self._buckets, rules, strict=True):
             load(bucket, rule, overflow)
@@ -238,12 +271,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             self.network.explain = partial(self._fault, bucket, now)
             try:
                 rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
+            except GossamerError as error:
+                if self.membership is None or not self.membership.is_complete(bucket, now, error):
+                    raise
             finally:
                 self.network.explain = None
             bucket.write()
             if not self.overlap:
                 bucket.drain()
-        self._loaded = self._laid_out = False
+        self._loaded = self._laid_out = self._outdated = False
         for group in self.param_groups:
             group["round"] = now + 1
 
@@ -330,6 +366,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
                 bucket.drain()
         self._loaded = self._laid_out = False
 
+    def continue_among(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
+        """As `rejoin`, while the run goes on: `state_dict` is this node's own, whether it is a holder or not."""
+        self.rejoin(state_dict, holders)
+
+    moves_between_steps: ClassVar[bool] = False
+    """Whether the parameters are others than x before a step."""
+
     def _take_over(self, state_dict: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
         """Load the parameter groups; the saved state of every parameter that has one."""
         refuse_foreign_groups(state_dict, [*COMMON, *self._options, "round"], type(self).__name__, self.param_groups[0])
@@ -382,18 +425,23 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def stats(self) -> dict[str, Any]:
         """Rounds, messages, bytes, seconds waited for each peer, and how many rounds counted as gradient zero.
 
-        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip".
+        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip". With `sites=` also who is
+        there and how often that has changed.
         """
         return {
             "round": self.round,
             **self.network.stats(),
             "overflows": self._overflows,
             "skipped": self._skipped,
+            **(self.membership.stats() if self.membership else {}),
         }
 
     def close(self) -> None:
         """Part from the other nodes: see `DistributedNetwork.close`. Called when the process ends."""
-        self.network.close()
+        if self.membership is not None:
+            self.membership.close()
+        else:
+            self.network.close()
 
 
 def live_optimizers() -> list[DecentralizedOptimizer]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,8 @@ REMEDY = (
     "gossamer.integrations.transformers.GossipTrainer; if you mean it, give the optimizer equal_gradients='allow'."
 )
 
+_FIXED = ("method", "graph", "node_weight", "wire format", "equal_gradients", "inner optimizer")
+"""What a node cannot take over from others."""
 _COUNTS = 64
 """Bytes that a message may hold besides its vectors: RelaySum's counts."""
 
@@ -110,6 +112,21 @@ class Meeting:
             raise PeerError(f"Some nodes gave a node_weight, but {silent} did not; give it on all nodes or on none.")
         if self._node_weight is not None:
             self.scale = self._node_weight * self._network.n / sum(given)
+
+
+def odd_ones_out(facts: Mapping[int, dict[str, Any]], leader: int, behind: Collection[int]) -> dict[int, str]:
+    """The nodes that say something else than the leader, and of what. Those behind may differ in what they take over.
+
+    >>> odd_ones_out({0: {"method": "DSGD", "lr": "1"}, 1: {"method": "DSGD", "lr": "2"}}, leader=0, behind=[])
+    {1: 'lr'}
+    """
+    odd: dict[int, str] = {}
+    for node, said in facts.items():
+        for key in {**facts[leader], **said}:
+            counts = node not in behind or key in _FIXED or key.startswith("parameter ")
+            if counts and said.get(key) != facts[leader].get(key):
+                odd.setdefault(node, key)
+    return odd
 
 
 def refuse_wrapper(wrapper: str) -> None:

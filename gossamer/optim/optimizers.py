@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from gossamer import methods
 from gossamer.errors import InputError
 from gossamer.methods import Method
+from gossamer.network.sites import Sites
 from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.topology import Topology
 
@@ -51,6 +52,8 @@ class Options(TypedDict, total=False):
     """Seconds until a silent peer is given up; by default half an hour."""
     nonfinite: Literal["stop", "skip"]
     """What a NaN or Inf in the gradient does: end the run on all nodes (default), or count that round as gradient 0."""
+    sites: Sites | None
+    """Sites that come and go, instead of processes that torchrun has started: see `gossamer.Sites`."""
 
 
 class _Plain(DecentralizedOptimizer):

@@ -1,7 +1,7 @@
 """Several steps of any torch optimizer between two exchanges with the neighbours."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, ClassVar, Unpack
@@ -15,6 +15,7 @@ from gossamer.methods.contract import MethodChoice
 from gossamer.optim.bucket import Bucket
 from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.optimizers import Options
+from gossamer.optim.param_groups import Rule
 
 
 class Outer(DecentralizedOptimizer):
@@ -76,6 +77,7 @@ class Outer(DecentralizedOptimizer):
         self._taken = self._local_steps = self._last = 0
         self._mean: float | None = None
         self._began = 0.0
+        self._factor_now = 1.0
         parameters = [p for group in inner.param_groups for p in group["params"]]
         super().__init__(parameters, lr, chosen.hyperparameters, **options)
 
@@ -87,12 +89,7 @@ class Outer(DecentralizedOptimizer):
                 f"A parameter was frozen or unfrozen {self._taken} steps after an exchange; do it right after one: "
                 f"the optimizer's round has then just gone up."
             )
-        if self._meeting.due:
-            with self._at_the_start():
-                rules, scale, overflow = self._meet(self._begin())
-            self._learn_steps()
-        else:
-            rules, scale, overflow = self._meet(self._begin())
+        rules, scale, overflow = self._meet(self._begin())
         if not self._taken:
             self._began = time.monotonic()
         if not overflow:
@@ -101,9 +98,18 @@ class Outer(DecentralizedOptimizer):
         self._taken += 1
         self._local_steps += 1
         if self._is_due():
-            factor = self._factor(now) * self._meeting.scale
-            self._exchange(now, rules, lambda bucket, _, skip: _load(bucket, factor, skip), overflow=False)
+            self._exchange(now, rules, self._load_movement, overflow=False)
             self._last, self._taken = self._taken, 0
+
+    def _update(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
+        self._factor_now = self._factor(now) * self._meeting.scale
+        super()._update(now, rules, load, overflow)
+
+    def _load_movement(self, bucket: Bucket, _: Rule, skip: bool) -> None:
+        if skip:
+            bucket.grad.zero_()
+        else:
+            bucket.load_movement(self._factor_now)
 
     def _take_over_writes(self, bucket: Bucket) -> None:
         """What is written between two exchanges is a part of the movement."""
@@ -121,12 +127,17 @@ class Outer(DecentralizedOptimizer):
         for p, value in moved:
             p.copy_(value)
 
-    def _learn_steps(self) -> None:
-        """Ask the other nodes for their number of steps: the mean, or None if one of them goes by time."""
+    def _hold(self, now: int) -> None:
+        """Meet the other nodes and ask for their number of steps: the mean, or None if one of them goes by time."""
+        with self._at_the_start():
+            super()._hold(now)
         own = None if isinstance(self.every, timedelta) else int(self.every)
-        told = self.network.join({"inner optimizer": type(self.inner).__name__}, {"every": own})
+        told = self.network.join(own={"every": own})
         steps = [t["every"] for t in told]
         self._mean = None if None in steps else sum(steps) / len(steps)
+
+    def _facts(self) -> dict[str, str]:
+        return {"inner optimizer": type(self.inner).__name__, **super()._facts()}
 
     def _unscale(self, scale: float) -> None:
         """What GradScaler does before any other optimizer's step."""
@@ -166,6 +177,19 @@ class Outer(DecentralizedOptimizer):
         self._taken = 0
         super().rejoin(state_dict, holders)
 
+    def continue_among(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
+        """A node that keeps its model also keeps how far the inner optimizer has moved it since the last round."""
+        if self.network.node not in holders:
+            self.rejoin(state_dict, holders)
+            return
+        taken = self._taken
+        with self._at_the_start():
+            self._load_inner(state_dict)
+            super().rejoin(state_dict, holders)
+        self._taken = taken
+
+    moves_between_steps: ClassVar[bool] = True
+
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         if "inner" not in state_dict or "outer" not in state_dict:
             raise InputError(
@@ -177,10 +201,3 @@ class Outer(DecentralizedOptimizer):
     def stats(self) -> dict[str, Any]:
         """Those of every optimizer, the steps of the inner one, and how many came before the last exchange."""
         return {**super().stats(), "local_steps": self._local_steps, "steps_before_exchange": self._last}
-
-
-def _load(bucket: Bucket, factor: float, skip: bool) -> None:
-    if skip:
-        bucket.grad.zero_()
-    else:
-        bucket.load_movement(factor)

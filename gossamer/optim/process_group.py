@@ -47,7 +47,7 @@ def averaging_across(group: dist.ProcessGroup | None, parameters: Iterable[Tenso
 
     Trainers wrap the model after the optimizer is made, so this looks at every module of the process.
     """
-    if group is None or group.size() == 1:
+    if not isinstance(group, dist.ProcessGroup) or group.size() == 1:
         return ""
     nodes, own = set(dist.get_process_group_ranks(group)), list(parameters)
     mine, idle = {id(p) for p in own}, all(p.grad is None for p in own)

@@ -67,14 +67,24 @@ def averaged(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = No
 def _average(
     model: nn.Module, optimizers: list[DecentralizedOptimizer], group: dist.ProcessGroup | DeviceMesh | None
 ) -> None:
-    net = optimizers[0].network if optimizers else _network(group)
-    round = optimizers[0].round if optimizers else 0
+    if optimizers and optimizers[0].membership is not None:
+        optimizers[0].membership.together(lambda: _overwrite(model, optimizers[0].network, optimizers[0].round))
+    elif optimizers:
+        _overwrite(model, optimizers[0].network, optimizers[0].round)
+    else:
+        _overwrite(model, _network(group), 0)
+
+
+def _overwrite(model: nn.Module, net: DistributedNetwork, round: int) -> None:
     by_type: defaultdict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
     for tensor in _tensors(model):
         by_type[work_type(tensor.dtype), tensor.device].append(tensor)
     with torch.no_grad():
-        for (dtype, _), tensors in by_type.items():
-            mean = net.average(torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors]), round=round)
+        flat = [torch.cat([t.detach().reshape(-1).to(dtype) for t in some]) for (dtype, _), some in by_type.items()]
+        means = [net.average(vector, round=round) for vector in flat]
+        if net.waiting.rebuilds:
+            net.join()  # before anybody goes on: if a site has failed meanwhile, all take the mean again
+        for mean, tensors in zip(means, by_type.values(), strict=True):
             for tensor, part in zip(tensors, torch.split(mean, [t.numel() for t in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 

@@ -1,0 +1,95 @@
+"""How `Checkpoints` goes on among sites that come and go."""
+
+import logging
+import signal
+from typing import Any, NoReturn
+
+from gossamer._common import checkpoint_file as files
+from gossamer.errors import GossamerError
+from gossamer.optim.membership import Membership
+from gossamer.optim.restart import rounds_to_reach_all
+
+log = logging.getLogger("gossamer")
+
+
+class AmongSites:
+    """The part of a `Checkpoints`, the `saver`, that joins whoever is there and saves after every change of the sites.
+
+    On a signal it leaves alone: the others go on. `carried` is what a site that was away takes from the others.
+    """
+
+    def __init__(self, saver: Any, membership: Membership, carried: dict[str, Any]) -> None:
+        self._saver, self._membership = saver, membership
+        self._changes = 0
+        membership.model, membership.carried = saver.model, carried
+        membership.sites.may_wait = self._leave_if_asked
+
+    def resume(self) -> int:
+        """Join the others: those that are under way, or all that have been started just now."""
+        mine = self._saver._mine()
+        newest = max(mine.rounds, default=None)
+        saved = None
+        if newest is not None:
+            path = files.path_of(self._saver.directory, newest)
+            saved = files.read(path)
+            with files.taking_over(path):
+                self._saver._load(saved, path)
+        while True:
+            self._membership.saved = saved and saved["content"]["optimizer"]
+            self._membership.checkpointed = mine.nodes
+            self._membership.regroup()
+            self._saver._names = list(self._membership.names)
+            self._saver._begun = self._saver.directory.is_dir()
+            if not self._membership.began_together:
+                self._saver.optimizer._outdated = False  # no gradient has been computed yet
+                self._save_after_change()
+                return int(self._saver.optimizer.round)
+            try:
+                round = int(self._saver._resume_together())
+            except GossamerError:
+                if not self._saver.optimizer.network.failed:
+                    raise
+                continue
+            self._membership.begin()
+            return round
+
+    def step(self) -> None:
+        """Save if it is due or if sites have left or joined; on a signal this site leaves, and the others go on."""
+        leaves = self._saver._interrupts.requested and self._membership.may_leave()
+        if self._membership.changes != self._changes:
+            self._save_after_change()
+        elif leaves or self._saver.optimizer.round % self._saver.every == 0:
+            self._save_if_complete()
+        if leaves:
+            self._leave()
+
+    def _save_after_change(self) -> None:
+        self._changes, self._saver._names = self._membership.changes, list(self._membership.names)
+        self._saver._reach = rounds_to_reach_all(self._saver.optimizer.network.topology)
+        self._saver.kept = -(-self._saver._reach // self._saver.every) + 2
+        self._save_if_complete()
+
+    def _save_if_complete(self) -> None:
+        """Save, unless a site has failed meanwhile: then all save when they have met."""
+        try:
+            self._saver.save()
+        except GossamerError as error:
+            if not self._saver.optimizer.network.failed or self._membership.is_mine(error):
+                raise
+
+    def _leave_if_asked(self) -> None:
+        """While this site waits for others: a signal ends that."""
+        if self._saver._interrupts.requested:
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        self._membership.leave(drain=True)
+        self._saver._interrupts.settle()
+        number = self._saver._interrupts.signal or signal.SIGTERM
+        log.warning(
+            "%s asked %s to leave in round %d: the others go on, and it may come back.",
+            signal.Signals(number).name,
+            self._saver.name,
+            self._saver.optimizer.round,
+        )
+        raise SystemExit(128 + number)

@@ -1,0 +1,66 @@
+"""A hundred random events in one run: no survivor ends, and all sites finish the same rounds with the same model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.namespaces import WORLD, hosts, why_not
+from tests.optim.site_events import BRIDGE, ROUNDS, run, table
+from tests.optim.site_runs import NAMES, Director
+
+pytest.importorskip("torchft")
+
+EVENTS, SEED = 100, 0
+WHY_NOT = why_not("network namespaces", ["ip", "unshare"], "ip link add probe type bridge", "network namespaces")
+NETWORK = f"""
+set -eu
+{hosts(BRIDGE.rpartition(".")[0], *NAMES)}
+ip link set lo up
+ip address add {BRIDGE}/24 dev switch
+exec "$@"
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """The mean accuracy where nothing happens."""
+    with Director(
+        tmp_path_factory.mktemp("quiet"), NAMES, rounds=ROUNDS, pace=0.0, at_least=8, patience=20.0
+    ) as director:
+        return mean_accuracy(director.finish(600))
+
+
+def mean_accuracy(end: dict[str, Any]) -> float:
+    return sum(told["accuracy"] for told in end.values()) / len(end)
+
+
+def check(measured: dict[str, Any], undisturbed: float) -> None:
+    print(table(measured["times"]))
+    assert len(measured["times"]) >= EVENTS
+    assert measured["last event"] <= 0.8 * ROUNDS
+    end = measured["end"]
+    assert {told["round"] for told in end.values()} == {ROUNDS}
+    models = torch.tensor([told["x"] for told in end.values()])
+    assert models.isfinite().all()
+    assert (models - models.mean(0)).norm(dim=1).max() < 0.01 * models.mean(0).norm()
+    assert abs(mean_accuracy(end) - undisturbed) <= 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_events_on_loopback(tmp_path: Path, undisturbed: float) -> None:
+    check(run(tmp_path, EVENTS, SEED, hosts=False), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_a_hundred_events_between_hosts(tmp_path: Path, undisturbed: float) -> None:
+    command = [sys.executable, "-m", "tests.optim.site_events", str(tmp_path), str(EVENTS), str(SEED), "hosts"]
+    subprocess.run([*WORLD, "sh", "-c", NETWORK, "sh", *command], check=True, timeout=1700)
+    check(json.loads((tmp_path / "events.json").read_text()), undisturbed)

@@ -1,0 +1,236 @@
+"""Sites leave, fail, come back and join while the others go on."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gossamer import InputError, Sites, optim, topology
+from gossamer.network.sites import serve
+from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
+
+pytest.importorskip("torchft")
+
+AARE, BODE, CHER, DART, EBRO = NAMES[:5]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Four sites: killed and back, left and back without a disk, stopped and continued, a NaN, no coordinator."""
+    told: dict[str, Any] = {}
+    with Director(tmp_path_factory.mktemp("sites"), rounds=1500, patience=1.0, every=40) as director:
+        director.advance(NAMES[:4], 20)
+        director.kill(CHER)
+        director.advance([AARE, BODE, DART])
+        director.start(CHER)
+        director.advance(NAMES[:4])
+        director.send(DART, signal.SIGTERM)
+        director.processes[DART].join(10)
+        told["exit code of the one that left"] = director.processes[DART].exitcode
+        director.advance([AARE, BODE, CHER])
+        director.forget(DART)
+        director.start(DART)
+        director.advance(NAMES[:4])
+        director.start(EBRO, method="DSGD", names=NAMES[:5])
+        director.processes[EBRO].join(10)
+        told["log of the one with another method"] = director.log(EBRO)
+        director.kill_coordinator()
+        director.advance(NAMES[:4])
+        director.start_coordinator()
+        director.send(BODE, signal.SIGSTOP)
+        director.advance([AARE, CHER, DART])
+        director.send(BODE, signal.SIGCONT)
+        director.advance(NAMES[:4])
+        (director.place / f"{AARE}.nan").touch()
+        director.processes[AARE].join(10)
+        told["exit code of the one with NaN"] = director.processes[AARE].exitcode
+        director.advance([BODE, CHER, DART])
+        director.start(AARE)
+        told["end"] = director.finish()
+        told["logs"] = {name: director.log(name) for name in director.names}
+        told["changes"] = [json.loads(line) for line in (director.place / f"{CHER}.changes").read_text().splitlines()]
+        told["rounds"] = {name: director.made(name) for name in director.names}
+        told["disk"] = {p.parent.name: p.name for p in sorted((director.place / "disk").rglob("*.ckpt"))}
+    return told
+
+
+def test_everybody_finishes_the_same_rounds_in_consensus(story: dict[str, Any]) -> None:
+    assert [end["round"] for end in story["end"].values()] == [1500] * 4
+    models = torch.tensor([end["x"] for end in story["end"].values()])
+    assert models.isfinite().all()
+    assert (models - models.mean(0)).norm() < 0.05 * models.mean(0).norm()
+    assert all(end["accuracy"] > 0.8 for end in story["end"].values())
+
+
+def test_the_tracked_mean_is_the_mean_of_the_momenta_after_all_changes(story: dict[str, Any]) -> None:
+    corrections = torch.tensor([end["y - u"] for end in story["end"].values()], dtype=torch.float64)
+    assert corrections.mean(0).abs().max() < 1e-5 * corrections.abs().max()
+
+
+def test_rounds_are_never_made_twice_and_all_have_the_same_step_size(story: dict[str, Any]) -> None:
+    for made in story["rounds"].values():
+        numbers = [number for _, number in made]
+        assert numbers == sorted(set(numbers))
+    assert len({end["lr"] for end in story["end"].values()}) == 1
+
+
+def test_the_log_says_who_left_and_why_and_who_is_left(story: dict[str, Any]) -> None:
+    log = story["logs"][CHER] + story["logs"][BODE]
+    assert f"{DART} left before round" in log
+    assert "it said that it would; aare, bode and cher are left." in log
+    assert "aare left before round" in log
+    assert "its gradient is not finite" in log
+    assert f"{BODE} left before round" in story["logs"][CHER]
+    assert "it was silent for 1 s; aare, cher and dart are left." in story["logs"][CHER]
+    assert "cher left before round" in story["logs"][BODE]
+    assert "it closed the connection: it crashed or was stopped; aare, bode and dart are left." in story["logs"][BODE]
+    assert f"{DART} joined before round" in log
+
+
+def test_on_change_and_stats_tell_the_same(story: dict[str, Any]) -> None:
+    assert len(story["changes"]) == story["end"][CHER]["stats"]["changes"] >= 6
+    _, round, sites, left, joined = story["changes"][0]
+    assert (sites, list(left), joined) == ([AARE, BODE, CHER], [DART], [])
+    assert 0 < round < 1500
+    assert story["end"][CHER]["stats"]["sites"] == list(NAMES[:4])
+
+
+def test_a_site_that_leaves_or_has_a_nan_ends_alone(story: dict[str, Any]) -> None:
+    assert story["exit code of the one that left"] == 128 + signal.SIGTERM
+    assert story["exit code of the one with NaN"] == 1
+    assert "DivergenceError: The run diverged: the gradient of node 0 (aare) is nan" in story["logs"][AARE]
+
+
+def test_a_site_with_other_settings_is_refused_alone(story: dict[str, Any]) -> None:
+    sentence = "InputError: This site differs from the others in the method (here: DSGD; there: Momentum Tracking)"
+    assert sentence in story["log of the one with another method"]
+
+
+def test_when_all_are_killed_they_resume_to_the_same_bits(tmp_path: Path) -> None:
+    ends = []
+    for place, killed in ((tmp_path / "a", False), (tmp_path / "b", True)):
+        place.mkdir()
+        plan = {"rounds": 70, "every": 20, "pace": 0.004, "at_least": 3, "patience": 5.0}
+        with Director(place, NAMES[:3], **plan) as director:
+            if killed:
+                director.until(lambda d=director: d.round(AARE) > 45)
+                for name in director.names:
+                    director.kill(name)
+                for name in director.names:
+                    director.start(name)
+            end = director.finish()
+        ends.append({name: told["x"] for name, told in end.items()})
+    assert ends[0] == ends[1]
+
+
+def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
+    assert story["disk"] == {f"node-{name}": "round-000001500.ckpt" for name in NAMES[:4]}
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"coordinator": "oslo"}, "The coordinator is at HOST:PORT, for instance 10.77.0.1:29510, not 'oslo'."),
+        ({"name": "a b"}, "The name of a site consists of letters"),
+        ({"at_least": 0}, "at_least"),
+        ({"patience": 0}, "patience is 0, but it must be a number of seconds above 0."),
+        ({"stale": 0}, "stale"),
+    ],
+)
+def test_bad_arguments_of_sites(change: dict[str, Any], sentence: str) -> None:
+    given = {"coordinator": "localhost:29510", "name": "oslo", **change}
+    with pytest.raises(InputError, match=sentence.replace("(", r"\(")):
+        Sites(given.pop("coordinator"), **given)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"node": 0}, "A site is known by its name"),
+        ({"timeout": 5.0}, "patience= of Sites"),
+        ({"topology": None}, "No graph says which sites talk to each other"),
+        ({"topology": "rong"}, "There is no topology 'rong'"),
+        ({"group": object()}, "a site is one process"),
+    ],
+)
+def test_options_that_mean_nothing_to_sites(options: dict[str, Any], sentence: str) -> None:
+    given = {"topology": "ring", "sites": Sites("localhost:29510", name="oslo"), **options}
+    with pytest.raises(InputError, match=sentence):
+        optim.DSGD(nn.Linear(2, 1).parameters(), lr=0.1, **given)
+
+
+def test_where_torchft_is_missing_sites_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchft", None)
+    with pytest.raises(
+        InputError, match=r"need torchft, which cannot be imported here .*pip install 'gossamer\[elastic"
+    ):
+        Sites("localhost:29510", name="oslo")
+
+
+def test_a_coordinator_that_cannot_listen_says_so() -> None:
+    with pytest.raises(InputError, match=r"cannot listen at 192\.0\.2\.1:29510 .*give a free --port"):
+        serve("192.0.2.1", 29510)
+
+
+# Graphs ---------------------------------------------------------------------------------------------------------------
+
+
+def graph_of(given: Any, *names: str, make: Any = optim.DSGD) -> topology.Topology:
+    optimizer = make(nn.Linear(2, 1).parameters(), lr=0.1, topology=given, sites=Sites("localhost:1", name=names[0]))
+    return optimizer.membership._graph(names)
+
+
+def test_the_nodes_of_a_graph_are_the_sites_by_name() -> None:
+    ring = graph_of("ring", "oslo", "bergen", "tromso")
+    assert (ring.name, ring.labels) == ("ring", ("bergen", "oslo", "tromso"))
+    own = topology.from_edges([("oslo", "bergen"), ("oslo", "tromso"), ("tromso", "vardo")])
+    healed = graph_of(own, "bergen", "tromso", "vardo")
+    assert healed.labels == ("bergen", "tromso", "vardo")
+    assert healed.graph.is_tree
+    new = graph_of(own, *(own.labels or ()), "narvik")
+    assert new.labels == ("oslo", "bergen", "tromso", "vardo", "narvik")
+
+
+def test_a_family_without_a_graph_of_that_size_becomes_exponential(caplog: pytest.LogCaptureFixture) -> None:
+    assert graph_of("hypercube", *"abcdefg").name == "exponential"
+    assert "exponential graph" in caplog.text
+
+
+# All methods ----------------------------------------------------------------------------------------------------------
+
+EXACT = ("MomentumTracking", "GradientTracking", "D2", "EDM", "MoTEF", "BEER", "ABm", "LED", "KGT", "AllReduceSGDm")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("method", [*(o.__name__ for o in optim.ALL), "Outer"])
+def test_every_method_goes_on_without_a_site_and_with_it_again(method: str, tmp_path: Path) -> None:
+    graph = "chain" if method.startswith("RelaySum") else "ring"
+    plan = {"method": method, "topology": graph, "task": "quadratic", "lr": 0.01, "pace": 0.0, "patience": 3.0}
+    with Director(tmp_path, rounds=4000, **plan) as director:
+        director.advance(director.names, 100)
+        director.kill(BODE)
+        survivors = [AARE, CHER, DART]
+        director.advance(survivors, 1400)
+        without = {name: torch.tensor(json.loads((tmp_path / f"{name}.x").read_text())) for name in survivors}
+        director.start(BODE)
+        end = director.finish()
+    assert all(told["round"] == 4000 and torch.tensor(told["x"]).isfinite().all() for told in end.values())
+    if method in EXACT:
+        for name, x in without.items():
+            assert (x - optimum(survivors)).abs().max() < 1e-3, name
+        for name, told in end.items():
+            assert (torch.tensor(told["x"]) - optimum(NAMES[:4])).abs().max() < 1e-3, name
+
+
+def optimum(names: Any) -> float:
+    pairs = [curvature_and_optimum(name) for name in names]
+    return sum(a * b for a, b in pairs) / sum(a for a, _ in pairs)
