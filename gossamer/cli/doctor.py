@@ -17,6 +17,7 @@ EXTRAS = {
     "wandb": ("wandb",),
     "slurm": ("submitit",),
     "links": ("cryptography",),
+    "metrics": ("prometheus_client",),
 }
 
 

@@ -1,6 +1,7 @@
 """What all optimizers share: a method of the simulator behind the interface of torch.optim.Optimizer."""
 
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from gossamer.network.waiting import TIMEOUT
 from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket, buckets_for
 from gossamer.optim.meeting import Meeting, refuse_wrapper
+from gossamer.optim.metrics_server import VARIABLE, number, serve
 from gossamer.optim.param_groups import (
     COMMON,
     Rule,
@@ -102,11 +104,18 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._meeting = Meeting(self.network, self.method.facts, node_weight, equal_gradients)
         self._nonfinite = nonfinite
         self._overflows = self._skipped = 0
+        self._nothing = False
+        self.idle_rounds = 0
+        """Rounds in which there was nothing to learn from: calls of `idle`, and the empty batches of Opacus."""
+        self.noted: dict[str, float | Tensor] = {}
+        """The latest figures that `note` was given."""
         self._loaded = self._laid_out = False
         self._number = next(_numbers)
         defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
         super().__init__(params, {**defaults, "round": 0})
         _live.add(self)
+        if os.environ.get(VARIABLE):
+            self.metrics()
 
     def _graph(self, topology: str | Topology | None, nodes: int) -> Topology:
         """The graph meant by `topology`; one process needs none, and neither does an all-reduce."""
@@ -185,9 +194,24 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+            if loss is not None:
+                self.note(loss=loss)
         with torch.no_grad():
             self._step()
         return loss
+
+    def idle(self) -> None:
+        """A round in which this node has nothing to learn from: its gradient is zero, and it exchanges all the same.
+
+        For a loop that would otherwise skip `step()`, which would leave the neighbours waiting. `stats()` counts it.
+        """
+        self._nothing = True
+        try:
+            with torch.no_grad():
+                self._step()
+        finally:
+            self._nothing = False
+        self.idle_rounds += 1
 
     def _step(self) -> None:
         now = self._begin()
@@ -213,9 +237,9 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         overflow, scale = self._amp()
         if self._meeting.due:
             facts = group_facts(self.param_groups, [self.method_options(group) for group in self.param_groups])
-            self._meeting.hold(now, facts, self._buckets, rules, scale, overflow)
+            self._meeting.hold(now, facts, self._buckets, rules, scale, overflow or self._nothing)
         self._overflows += overflow
-        return rules, scale, overflow
+        return rules, scale, overflow or self._nothing
 
     def _load_gradients(self, scale: float, bucket: Bucket, rule: Rule, overflow: bool) -> None:
         bucket.load_gradients(scale * self._meeting.scale, rule.weight_decay, overflow)
@@ -382,14 +406,33 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def stats(self) -> dict[str, Any]:
         """Rounds, messages, bytes, seconds waited for each peer, and how many rounds counted as gradient zero.
 
-        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip".
+        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip", `idle` those of `idle()`.
         """
         return {
             "round": self.round,
             **self.network.stats(),
             "overflows": self._overflows,
             "skipped": self._skipped,
+            "idle": self.idle_rounds,
         }
+
+    def note(self, **figures: Any) -> None:
+        """Tell whoever watches this node (`metrics`, `gossamer watch`) the loss, the accuracy or any other number.
+
+        They are numbers or tensors of one number, and stay on this node until they are asked for. The loss that a
+        closure returns is noted by `step`.
+        """
+        for name, value in figures.items():
+            self.noted[name] = number(name, value)
+
+    def metrics(self, port: int | None = None, host: str | None = None) -> int:
+        """Serve this node's figures to Prometheus at http://HOST:PORT/metrics; returns the port.
+
+        A port of 0 is any that is free; the host is 127.0.0.1 unless you give another: there is no password. Without a
+        port, the environment variable GOSSAMER_METRICS_PORT names it (see docs/monitoring.md); where that is set, every
+        optimizer serves its figures without this call.
+        """
+        return serve(self, port, host)
 
     def close(self) -> None:
         """Part from the other nodes: see `DistributedNetwork.close`. Called when the process ends."""
