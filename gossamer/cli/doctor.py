@@ -18,6 +18,7 @@ EXTRAS = {
     "slurm": ("submitit",),
     "links": ("cryptography",),
     "metrics": ("prometheus_client",),
+    "privacy": ("opacus",),
 }
 
 
