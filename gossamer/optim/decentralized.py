@@ -23,7 +23,7 @@ from gossamer.network.waiting import TIMEOUT
 from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket, buckets_for
 from gossamer.optim.meeting import Meeting, refuse_wrapper
-from gossamer.optim.metrics_server import VARIABLE, number, serve
+from gossamer.optim.metrics_server import VARIABLE, Watched
 from gossamer.optim.param_groups import (
     COMMON,
     Rule,
@@ -40,7 +40,7 @@ _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
 _numbers = itertools.count()
 
 
-class DecentralizedOptimizer(torch.optim.Optimizer):
+class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
     """One node of a decentralized method, as an optimizer.
 
     Every process calls `step()` equally often. In the first step the nodes make sure that they were started alike, that
@@ -107,8 +107,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._nothing = False
         self.idle_rounds = 0
         """Rounds in which there was nothing to learn from: calls of `idle`, and the empty batches of Opacus."""
-        self.noted: dict[str, float | Tensor] = {}
-        """The latest figures that `note` was given."""
+        self.noted = {}
         self._loaded = self._laid_out = False
         self._number = next(_numbers)
         defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
@@ -194,7 +193,7 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-            if loss is not None:
+            if isinstance(loss, float) or (isinstance(loss, Tensor) and loss.numel() == 1):
                 self.note(loss=loss)
         with torch.no_grad():
             self._step()
@@ -415,24 +414,6 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
             "skipped": self._skipped,
             "idle": self.idle_rounds,
         }
-
-    def note(self, **figures: Any) -> None:
-        """Tell whoever watches this node (`metrics`, `gossamer watch`) the loss, the accuracy or any other number.
-
-        They are numbers or tensors of one number, and stay on this node until they are asked for. The loss that a
-        closure returns is noted by `step`.
-        """
-        for name, value in figures.items():
-            self.noted[name] = number(name, value)
-
-    def metrics(self, port: int | None = None, host: str | None = None) -> int:
-        """Serve this node's figures to Prometheus at http://HOST:PORT/metrics; returns the port.
-
-        A port of 0 is any that is free; the host is 127.0.0.1 unless you give another: there is no password. Without a
-        port, the environment variable GOSSAMER_METRICS_PORT names it (see docs/monitoring.md); where that is set, every
-        optimizer serves its figures without this call.
-        """
-        return serve(self, port, host)
 
     def close(self) -> None:
         """Part from the other nodes: see `DistributedNetwork.close`. Called when the process ends."""

@@ -5,8 +5,9 @@ Nothing is computed in a step but the consensus distance of one round after each
 """
 
 import os
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from torch import Tensor
@@ -35,27 +36,48 @@ HELP = {
     "overflows": "Rounds with gradient zero because GradScaler found an overflow.",
     "skipped": "Rounds with gradient zero because the gradient was not finite.",
     "idle": "Rounds with gradient zero because there was nothing to learn from.",
+    "changes": "How often sites have come or gone.",
+    "sites": "Sites that are there.",
 }
 """What the figures of `stats()` are; one that is not listed here is served under its name."""
-_GAUGES = ("round", "steps_before_exchange")
+_GAUGES = ("round", "steps_before_exchange", "sites")
 """Those of `stats()` that are no sums."""
 
 
-class Served(Protocol):
-    """An optimizer, as far as its figures go."""
+class Watched:
+    """What an optimizer tells those who watch its node."""
 
     method: ClassVar[type[Method]]
     network: DistributedNetwork
     noted: dict[str, float | Tensor]
+    """The latest figures that `note` was given."""
 
     @property
+    @abstractmethod
     def node_name(self) -> str:
         """What the node is called."""
-        ...
 
+    @abstractmethod
     def stats(self) -> dict[str, Any]:
         """Figures of the moment."""
-        ...
+
+    def note(self, **figures: Any) -> None:
+        """Tell whoever watches this node (`metrics`, `gossamer watch`) the loss, the accuracy or any other number.
+
+        They are numbers or tensors of one number, and stay on this node until they are asked for. The loss that a
+        closure returns is noted by `step`.
+        """
+        for name, value in figures.items():
+            self.noted[name] = _number(name, value)
+
+    def metrics(self, port: int | None = None, host: str | None = None) -> int:
+        """Serve this node's figures to Prometheus at http://HOST:PORT/metrics; returns the port.
+
+        A port of 0 is any that is free; the host is 127.0.0.1 unless you give another: there is no password. Without a
+        port, the environment variable GOSSAMER_METRICS_PORT names it (see docs/monitoring.md); where that is set, every
+        optimizer serves its figures without this call.
+        """
+        return serve(self, port, host)
 
 
 class Probe:
@@ -80,7 +102,7 @@ class Probe:
 class Figures:
     """The figures of one optimizer, as prometheus-client collects them."""
 
-    def __init__(self, optimizer: Served) -> None:
+    def __init__(self, optimizer: Watched) -> None:
         self.optimizer = ref(optimizer)
         self._distance: float | None = None
 
@@ -108,9 +130,9 @@ class Figures:
                 for peer, amount in value.items():
                     figure.add_metric([node, str(peer)], amount)
                 yield figure
-            elif isinstance(value, int | float):
+            elif isinstance(value, int | float | list):
                 figure = family(f"gossamer_{key}", what, labels=["node"])
-                figure.add_metric([node], value)
+                figure.add_metric([node], len(value) if isinstance(value, list) else value)
                 yield figure
         what = "For how many seconds this node has been waiting for a peer, while it does."
         waiting = GaugeMetricFamily("gossamer_waiting_seconds", what, labels=["node", "peer"])
@@ -129,7 +151,7 @@ class Figures:
             apart.add_metric([node], distance)
             yield apart
 
-    def _consensus(self, optimizer: Served) -> float | None:
+    def _consensus(self, optimizer: Watched) -> float | None:
         """The distance in a round since the last request but one; the next one is asked for."""
         messenger = optimizer.network.messenger
         probe = messenger.probe
@@ -145,7 +167,7 @@ _served: dict[tuple[int, str, int], tuple["CollectorRegistry", Figures]] = {}
 """By process, host and port."""
 
 
-def serve(optimizer: Served, port: int | None, host: str | None) -> int:
+def serve(optimizer: Watched, port: int | None, host: str | None) -> int:
     """Serve an optimizer's figures; the port. The newest optimizer of a process takes over a port from an older one."""
     if port is None:
         host, port = address(os.environ.get(VARIABLE, ""), os.environ.get("LOCAL_RANK", "0"))
@@ -192,7 +214,7 @@ def address(told: str, local_rank: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port) + int(local_rank)
 
 
-def number(name: str, value: Any) -> float | Tensor:
+def _number(name: str, value: Any) -> float | Tensor:
     """A figure of the training loop: a number, or a tensor of one, which is looked at only when it is asked for."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.detach()

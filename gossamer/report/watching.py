@@ -273,7 +273,7 @@ def _node(address: str, text: str) -> Node:
                 found[sample.name] = sample.value
     if "gossamer_round" not in found:
         return Node(address)
-    changes = found.get("gossamer_membership_changes_total")
+    changes = found.get("gossamer_changes_total")
     return Node(
         address,
         name,

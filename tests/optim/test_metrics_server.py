@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -110,3 +111,15 @@ def test_an_idle_step_between_exchanges_leaves_the_inner_optimizer_alone() -> No
     assert torch.equal(model.weight, before)
     outer.idle()
     assert (outer.round, outer.stats()["idle"]) == (1, 2)
+
+
+class Changing(DSGDm):
+    def stats(self) -> dict[str, Any]:
+        return {**super().stats(), "changes": 3, "sites": ["oslo", "rome"], "leader": "oslo"}
+
+
+def test_every_number_of_stats_is_served() -> None:
+    node = Changing(nn.Linear(3, 2).parameters(), lr=0.1)
+    served = text(node.metrics(port=0))
+    assert {'gossamer_changes_total{node="0"} 3.0', 'gossamer_sites{node="0"} 2.0'} <= set(served)
+    assert not [line for line in served if "leader" in line]
