@@ -64,13 +64,26 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 f"This PrivacyEngine is for the optimizers of gossamer.optim, not {type(optimizer).__name__}; "
                 f"opacus.PrivacyEngine is for those."
             )
-        if self._generator is not None:
-            options.setdefault("noise_generator", self._generator)
+        if self._generator is not None and options.get("noise_generator") is None:
+            options["noise_generator"] = self._on(optimizer.param_groups[0]["params"][0].device)
         return super().make_private(optimizer=optimizer, data_loader=data_loader, **options)
+
+    def make_private_with_epsilon(self, *, target_delta: float | None = None, **options: Any) -> Any:
+        """Opacus's: `make_private` with the noise that leads to `target_epsilon` after `epochs`, at this delta."""
+        if target_delta not in (None, self.delta):
+            raise InputError(f"The target_delta is {target_delta:g}, but this engine counts with {self.delta:g}.")
+        return super().make_private_with_epsilon(target_delta=self.delta, **options)
 
     def epsilon(self) -> float:
         """What Opacus's accountant says has been spent so far, with this engine's delta."""
         return float(self.get_epsilon(self.delta))
+
+    def _on(self, device: torch.device) -> torch.Generator | None:
+        """This node's generator or, on another device than the CPU, one that it seeds."""
+        if device.type == "cpu":
+            return self._generator
+        seed = torch.randint(2**63 - 1, (), generator=self._generator)
+        return torch.Generator(device).manual_seed(int(seed))
 
     def _prepare_optimizer(self, *, optimizer: torch.optim.Optimizer, **options: Any) -> DPOptimizer:
         """Opacus's optimizer of the wanted kind, but one that never skips an exchange."""

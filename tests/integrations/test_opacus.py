@@ -157,6 +157,27 @@ def test_delta_is_below_one_over_n(delta: Any, sentence: str) -> None:
         Site(delta=delta)
 
 
+@pytest.mark.filterwarnings("ignore:Optimal order is")  # while Opacus searches
+def test_the_noise_may_follow_from_epsilon() -> None:
+    """Also then it is drawn from the node's own generator."""
+    models = []
+    for seed in (1, 1, 2):
+        plain = Site(noise=None)
+        engine = PrivacyEngine(delta=DELTA, accountant="rdp", seed=seed)
+        given: dict[str, Any] = {"module": plain.model, "optimizer": plain.optimizer, "data_loader": plain.loader}
+        plain.model, plain.stepping, plain.loader = engine.make_private_with_epsilon(
+            **given, target_epsilon=5.0, epochs=1, max_grad_norm=CLIP
+        )
+        torch.manual_seed(0)
+        plain.train(N // BATCH)
+        assert 4.8 < engine.epsilon() <= 5.0
+        models.append(plain.x)
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])
+    with pytest.raises(InputError, match=r"The target_delta is 0\.1, but this engine counts with 0\.001"):
+        engine.make_private_with_epsilon(**given, target_epsilon=5.0, target_delta=0.1, epochs=1, max_grad_norm=CLIP)
+
+
 def test_other_optimizers_are_for_opacus_own_engine() -> None:
     model = gossamer.models.SmallCNN((1, 8, 8), 10)
     with pytest.raises(InputError, match=r"not SGD; opacus\.PrivacyEngine is for those"):
