@@ -44,6 +44,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "result": measured_blocks.result,
     "overview": measured_blocks.overview,
     "synthetic": measured_blocks.synthetic,
+    "privacy": measured_blocks.privacy,
     "benchmarks": measured_blocks.benchmarks,
 }
 BLOCK = re.compile(r"(<!-- made from the code: (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)

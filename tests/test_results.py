@@ -1,5 +1,6 @@
 """results/ holds what its runs say, and its commands make those runs."""
 
+import itertools
 import json
 import runpy
 import shlex
@@ -12,6 +13,7 @@ from gossamer._common.files import to_json
 from gossamer.cli import main
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
+from tests.processes import run_nodes
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -57,6 +59,74 @@ def test_the_commands_make_the_runs(gossamer, name):
         made |= {entry["id"] for entry in (told["runs"] if isinstance(told, dict) else told)}
     behind = {run for cell in ITEMS[name]["cells"] for run in cell["runs"]}
     assert behind <= made
+
+
+PRIVATE = ITEMS["privacy"]
+
+
+def test_every_cell_of_the_privacy_table_was_run():
+    cells = {(r["dataset"], r["method"], r["epsilon"], r["seed"]) for r in PRIVATE["runs"]}
+    axes = (("digits", "fashion-mnist"), ("momentum-tracking", "dsgdm"), (None, 8.0, 3.0, 1.0), (0, 1, 2))
+    assert cells == set(itertools.product(*axes))
+    for run in PRIVATE["runs"]:
+        assert [site["site"] for site in run["sites"]] == [0, 1, 2, 3]
+        for site in run["sites"]:
+            assert PRIVATE["delta"] < 1 / site["examples"]
+            assert (site["epsilon"] == 0) if run["epsilon"] is None else (0.98 * run["epsilon"] < site["epsilon"])
+            assert site["epsilon"] <= (run["epsilon"] or 0)
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")  # of a first guess that Opacus refines
+@pytest.mark.parametrize(
+    ("dataset", "epsilon"),
+    [
+        ("digits", 1.0),
+        *(pytest.param(d, e, marks=pytest.mark.slow) for d in ("digits", "fashion-mnist") for e in (3.0, 8.0)),
+    ],
+)
+def test_every_epsilon_of_the_privacy_table_is_that_of_opacus(dataset, epsilon):
+    accountants = pytest.importorskip("opacus.accountants", reason="pip install -e '.[privacy]'")
+    found = {
+        (site["noise"], 1 / site["batches"], run["rounds"]): site["epsilon"]
+        for run in PRIVATE["runs"]
+        for site in run["sites"]
+        if (run["dataset"], run["epsilon"]) == (dataset, epsilon)
+    }
+    for history, spent in found.items():
+        accountant = accountants.PRVAccountant()
+        accountant.history = [history]
+        assert accountant.get_epsilon(PRIVATE["delta"]) == pytest.approx(spent, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_privacy_table_comes_from_this_code(tmp_path):
+    """One of its cells is made again."""
+    pytest.importorskip("opacus", reason="pip install -e '.[privacy]'")
+    run_nodes(4, tmp_path, _again, tmp_path)
+    sites = json.loads((tmp_path / "sites.json").read_text())
+    (cell,) = (
+        r["sites"]
+        for r in PRIVATE["runs"]
+        if (r["dataset"], r["method"], r["epsilon"], r["seed"]) == ("digits", "momentum-tracking", 3.0, 0)
+    )
+    for now, then in zip(sites, cell, strict=True):
+        assert now["noise"] == pytest.approx(then["noise"], rel=1e-6)
+        assert now["accuracy"] == pytest.approx(then["accuracy"], abs=0.03)
+
+
+def _again(out):
+    sys.path.insert(0, str(ROOT / "examples"))
+    import gossamer as gs
+    import private_sites as example
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    settings = {**example.SETTINGS["digits"], "lr": example.STEP_SIZES["digits"][3.0]}
+    told = example.train(gs.data.load("digits"), "momentum-tracking", 3.0, 0, noise_seed=0, **settings)
+    sites = example.of_all_sites(told)
+    if dist.get_rank() == 0:
+        (out / "sites.json").write_text(json.dumps(sites))
+    dist.destroy_process_group()
 
 
 def test_the_published_curves_of_the_synthetic_experiment_come_from_this_code():

@@ -7,6 +7,7 @@ from typing import Any
 
 from method_blocks import table
 
+from gossamer import methods
 from gossamer._common.formatting import mean_std, word
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +126,46 @@ def synthetic() -> str:
         f"{setting['nodes']} nodes, d = {setting['dim']}, step size {setting['lr']:g}, β = {setting['beta']:g}, "
         f"{draws}, {seconds:.0f} s in all.\n\n{table(head, lines)}"
     )
+
+
+def privacy() -> str:
+    """Accuracy against epsilon: the sites' own models, and the averaged one."""
+    told = _read(RESULTS / "privacy" / "measured.json")
+    runs = told["runs"]
+    epsilons = list(dict.fromkeys(run["epsilon"] for run in runs))
+    rows = []
+    for key in dict.fromkeys((run["dataset"], run["method"]) for run in runs):
+        for title, figure in (("mean over the sites", "accuracy"), ("averaged model", "averaged")):
+            cells = []
+            for epsilon in epsilons:
+                own = [
+                    run["sites"] for run in runs if (run["dataset"], run["method"], run["epsilon"]) == (*key, epsilon)
+                ]
+                cells.append(_percent([statistics.mean(site[figure] for site in sites) for sites in own]))
+            rows.append([key[0], methods.find(key[1]).facts.title, title, *cells])
+    head = ["data", "method", "model", *("none" if e is None else f"ε = {e:g}" for e in epsilons)]
+    settings = {run["dataset"]: run for run in runs}
+    noises = {name: ", ".join(_noises(runs, name, epsilons)) for name in settings}
+    lengths = "; ".join(
+        f"{name}: {run['model']}, {run['rounds']} rounds, batches of {run['batch_size']} of some "
+        f"{round(statistics.mean(s['examples'] for s in run['sites'])):,} examples, noise {noises[name]}, step sizes "
+        f"{', '.join(f'{lr:g}' for lr in {r['epsilon']: r['lr'] for r in runs if r['dataset'] == name}.values())}"
+        for name, run in settings.items()
+    )
+    seeds = len({run["seed"] for run in runs})
+    setting = (
+        f"Test accuracy in percent, mean ± standard deviation over {seeds} seeds: {told['nodes']} sites on a "
+        f"{told['topology']}, {told['k']} classes each, δ = {told['delta']:g}, gradients clipped at {told['clip']:g}, "
+        f"β = {told['momentum']:g}; {lengths}. All "
+        f"{len(runs)} trainings took {told['seconds'] / 60:.0f} minutes."
+    )
+    return f"```sh\n{told['command']}\n```\n\n{table(head, rows)}\n\n{setting}"
+
+
+def _noises(runs: list[dict[str, Any]], dataset: str, epsilons: list[float | None]) -> list[str]:
+    """The noise multiplier for every epsilon, the mean over the sites."""
+    chosen = [[r for r in runs if (r["dataset"], r["epsilon"]) == (dataset, e)] for e in epsilons if e is not None]
+    return [f"{statistics.mean(site['noise'] for run in part for site in run['sites']):.2f}" for part in chosen]
 
 
 def benchmarks() -> str:

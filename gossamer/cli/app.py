@@ -15,6 +15,7 @@ from gossamer.cli.run import run
 from gossamer.cli.show import show
 from gossamer.cli.sweep import sweep
 from gossamer.cli.synthetic import synthetic
+from gossamer.cli.watch import watch
 
 app = App(
     name="gossamer",
@@ -26,7 +27,7 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-for command in (run, compare, sweep, report, synthetic, export, links, coordinator, doctor):
+for command in (run, compare, sweep, watch, report, synthetic, export, links, coordinator, doctor):
     app.command(command, help_format="markdown")
 for group in (paper, show, data):
     group.help_format = "markdown"

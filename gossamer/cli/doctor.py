@@ -18,6 +18,8 @@ EXTRAS = {
     "slurm": ("submitit",),
     "links": ("cryptography",),
     "elastic": ("torchft",),
+    "metrics": ("prometheus_client",),
+    "privacy": ("opacus",),
 }
 
 

@@ -224,6 +224,8 @@ class NodeTraining:
 
         def evaluate(round: int) -> None:
             row = self.measure(round)
+            if own := row[f"node_{self.task.metric.name}"]:
+                self.optimizer.note(**{self.task.metric.name: own[self.node]})
             for callback in callbacks:
                 callback(row)
 
@@ -264,6 +266,7 @@ class NodeTraining:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self.optimizer.diverged(value)
+        self.optimizer.note(loss=value)
         self.optimizer.step()
         self._meter.add(torch.tensor([value], dtype=torch.float64), len(index), time.perf_counter() - began)
 

@@ -15,6 +15,7 @@ Every file is written to a temporary file and then renamed, so none is ever half
 import codecs
 import logging
 import shutil
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,6 +126,26 @@ class DoneFile(TypedDict):
     seconds: NotRequired[Amount]
     gradients: NotRequired[str]
     """How gradients were computed, which decides the last bits: "autograd", or the version and lanes of the kernels."""
+
+
+ATTEMPT = "attempt.json"
+"""In the directory of checkpoints: its date is when this attempt began."""
+
+
+class AttemptFile(TypedDict):
+    """attempt.json: how long earlier attempts took."""
+
+    seconds_before: float
+
+
+class SweepFile(TypedDict):
+    """sweep.json, beside the runs of a sweep."""
+
+    runs: list[Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]]
+    """The ids of all runs, begun or not, of the sweep that was started last."""
+
+
+PLAN = "sweep.json"
 
 
 _FIGURES = ("{}", "{}_min", "{}_max", "node_{}", "averaged_{}", "validation_{}")
@@ -278,6 +299,24 @@ def _is_readable(run: StoredRun) -> bool:
         log.warning("%s It is left out.", error)
         return False
     return True
+
+
+def planned(directory: Path) -> list[str]:
+    """The ids of the runs that a sweep in this directory makes; none if there was no sweep."""
+    path = directory / PLAN
+    return list(read_json(path, SweepFile)["runs"]) if path.exists() else []
+
+
+def seconds_so_far(directory: Path) -> tuple[float, float]:
+    """How long a run that is being made took until its last evaluation, all attempts together, and how long ago it was.
+
+    An attempt begins by writing run.json.
+    """
+    began, mark = (directory / "run.json").stat().st_mtime, directory / "checkpoints" / ATTEMPT
+    rows = directory / "metrics.jsonl"
+    last = max(began, rows.stat().st_mtime) if rows.exists() else began
+    before = read_json(mark, AttemptFile)["seconds_before"] if mark.exists() else 0.0
+    return before + last - began, max(0.0, time.time() - last)
 
 
 def refuse_another(directory: Path, experiment: Experiment, network: str) -> None:

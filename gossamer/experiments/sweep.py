@@ -2,6 +2,7 @@
 
     DIRECTORY/<id>/       a run
     DIRECTORY/.claims/    which process is making which run
+    DIRECTORY/sweep.json  the ids of all runs of the sweep that was started last
 
 A sweep that is started again continues: finished runs (done or diverged) are kept, unfinished ones continue from their
 checkpoints, failed ones are tried again. A run whose method or graph comes from a user's file that has changed since is
@@ -27,7 +28,7 @@ from gossamer.experiments.job import OnRow, WorkPlan, is_settled, mark_failed, w
 from gossamer.experiments.launchers import Launcher, check_launcher, launch
 from gossamer.experiments.locks import claim, holder, is_claimed
 from gossamer.experiments.loggers import check_loggers
-from gossamer.experiments.store import StoredRun, clear
+from gossamer.experiments.store import PLAN, StoredRun, clear, write_json
 from gossamer.experiments.user_files import load_python
 
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -103,6 +104,7 @@ def run_sweep(
     left = [e for e in experiments if not StoredRun(directory / e.id).finished]
     skipped = len(experiments) - len(left)
     _reopen(directory, left)
+    write_json(directory / PLAN, {"runs": [e.id for e in experiments]})  # for `gossamer watch`
     if workers is None and launcher != "slurm":
         workers = max(1, cores() // jobs)
     plan = WorkPlan(

@@ -25,7 +25,16 @@ from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
 from gossamer.engine import DivergenceError, StepSize, schedule, simulate
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.store import StoredRun, add_row, clear, read_json, refuse_another, write_json
+from gossamer.experiments.store import (
+    ATTEMPT,
+    AttemptFile,
+    StoredRun,
+    add_row,
+    clear,
+    read_json,
+    refuse_another,
+    write_json,
+)
 from gossamer.network.waiting import TIMEOUT
 from gossamer.topology import Topology
 
@@ -34,15 +43,6 @@ log = logging.getLogger("gossamer")
 
 OWN_TEST = 0.2
 """The share of its samples on which a node tests its model, with evaluate = "own"."""
-
-ATTEMPT = "attempt.json"
-"""In the directory of checkpoints: its date is when this attempt began."""
-
-
-class AttemptFile(TypedDict):
-    """attempt.json: how long earlier attempts took."""
-
-    seconds_before: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

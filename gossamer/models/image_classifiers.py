@@ -25,11 +25,11 @@ class SmallCNN(nn.Sequential):
         channels, height, width = shape
         super().__init__(
             nn.Conv2d(channels, 16, 3, padding=1),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(2),
             nn.GroupNorm(4, 16),
             nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(2),
             nn.GroupNorm(4, 32),
             nn.Flatten(),
@@ -50,18 +50,18 @@ class LeNet(nn.Sequential):
         area = ((height - 4) // 2 - 4) // 2 * (((width - 4) // 2 - 4) // 2)
         super().__init__(
             nn.Conv2d(channels, 6, 5),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(2),
             nn.GroupNorm(2, 6),
             nn.Conv2d(6, 16, 5),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(2),
             nn.GroupNorm(4, 16),
             nn.Flatten(),
             nn.Linear(16 * area, 120),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Linear(120, 84),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Linear(84, classes),
         )
 
@@ -82,7 +82,7 @@ class VGG11(nn.Sequential):
                 layers += [
                     nn.Conv2d(channels, width, 3, padding=1),
                     nn.GroupNorm(GROUPS, width),
-                    nn.ReLU(inplace=True),
+                    nn.ReLU(),
                 ]
                 channels = width
             layers.append(nn.MaxPool2d(2))
@@ -101,7 +101,7 @@ class BasicBlock(nn.Module):
         self.body = nn.Sequential(
             nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False),
             nn.GroupNorm(GROUPS, channels),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.Conv2d(channels, channels, 3, padding=1, bias=False),
             nn.GroupNorm(GROUPS, channels),
         )
@@ -128,7 +128,7 @@ class ResNet34(nn.Sequential):
         layers: list[nn.Module] = [
             nn.Conv2d(shape[0], width, 3, padding=1, bias=False),
             nn.GroupNorm(GROUPS, width),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
         ]
         for channels, blocks, stride in RESNET_STAGES:
             for block in range(blocks):

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -74,6 +74,8 @@ class Messenger:
         """The bytes of the longest message so far, and the round of the last."""
         self.last: Arriving | None = None
         """What arrived last."""
+        self.probe: Callable[[Arriving], None] | None = None
+        """Shown all that arrives, for measurements."""
         waiting.pass_on = self.tell
         self._serial = self._sent_bytes = self._received_bytes = self._sent = self._received = 0
 
@@ -233,6 +235,8 @@ class Arriving(ABC):
             self.messenger.receive(self)
             with torch.no_grad():
                 self.unpack()
+                if self.messenger.probe is not None:
+                    self.messenger.probe(self)
             self.arrived = True
             self.messenger.envelopes.give_back(self.envelope, (message for _, _, message in self.receives))
         return self.out

@@ -83,6 +83,14 @@ class _Watch:
 _watch = _Watch()
 
 
+def current_wait(waiting: "Waiting") -> tuple[int, float] | None:
+    """For whom this process waits at the moment, on behalf of `waiting`, and since how many seconds; else None."""
+    current = _watch.current
+    if current is None or current.board is not waiting.board:
+        return None
+    return current.peer, time.monotonic() - current.since
+
+
 class Waiting:
     """Waits for work under way, counts the seconds per peer, and turns failures into errors that name who failed."""
 

@@ -1,6 +1,7 @@
 """What all optimizers share: a method of the simulator behind the interface of torch.optim.Optimizer."""
 
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from gossamer.network.waiting import TIMEOUT
 from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket, buckets_for
 from gossamer.optim.meeting import Meeting, refuse_wrapper
+from gossamer.optim.metrics_server import VARIABLE, Watched
 from gossamer.optim.param_groups import (
     COMMON,
     Rule,
@@ -39,7 +41,7 @@ _live: WeakSet["DecentralizedOptimizer"] = WeakSet()
 _numbers = itertools.count()
 
 
-class DecentralizedOptimizer(torch.optim.Optimizer):
+class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
     """One node of a decentralized method, as an optimizer.
 
     Every process calls `step()` equally often. In the first step the nodes make sure that they were started alike, that
@@ -114,12 +116,18 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         self._meeting = Meeting(self.network, self.method.facts, *self._held_alike)
         self._nonfinite = nonfinite
         self._overflows = self._skipped = 0
+        self._nothing = False
+        self.idle_rounds = 0
+        """Rounds in which there was nothing to learn from: calls of `idle`, and the empty batches of Opacus."""
+        self.noted = {}
         self._loaded = self._laid_out = False
         self._outdated = False  # whether the gradients belong to another x: this node has just joined
         self._number = next(_numbers)
         defaults = {"lr": lr, "weight_decay": weight_decay, "decoupled": decoupled, **(hyperparameters or {})}
         super().__init__(params, {**defaults, "round": 0})
         _live.add(self)
+        if os.environ.get(VARIABLE):
+            self.metrics()
 
     def _graph(self, topology: str | Topology | None, nodes: int) -> Topology:
         """The graph meant by `topology`; one process needs none, and neither does an all-reduce."""
@@ -200,12 +208,30 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.no_grad():
-            if self.membership is None:
-                self._step()
-            else:
-                self.membership.make(self._step)
+            if isinstance(loss, float) or (isinstance(loss, Tensor) and loss.numel() == 1):
+                self.note(loss=loss)
+        self._advance()
         return loss
+
+    def idle(self) -> None:
+        """A round in which this node has nothing to learn from: its gradient is zero, and it exchanges all the same.
+
+        For a loop that would otherwise skip `step()`, which would leave the neighbours waiting. `stats()` counts it.
+        """
+        self._nothing = True
+        try:
+            self._advance()
+        finally:
+            self._nothing = False
+        self.idle_rounds += 1
+
+    @torch.no_grad()
+    def _advance(self) -> None:
+        """One round, among whoever is there."""
+        if self.membership is None:
+            self._step()
+        else:
+            self.membership.make(self._step)
 
     def _step(self) -> None:
         now = self._begin()
@@ -232,13 +258,13 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
         if self._meeting.due:
             self._hold(now)
         self._overflows += overflow
-        return rules, scale, overflow or self._outdated
+        return rules, scale, overflow or self._outdated or self._nothing
 
     def _hold(self, now: int) -> None:
         """Meet all nodes before the step of this round."""
         rules, self.network.messenger.settings = self._rules.of(self.param_groups, self.method_options)
         overflow, scale = self._amp()
-        self._meeting.hold(now, self._facts(), self._buckets, rules, scale, overflow)
+        self._meeting.hold(now, self._facts(), self._buckets, rules, scale, overflow or self._nothing)
 
     def _facts(self) -> dict[str, str]:
         """In what the parameter groups of all nodes must agree."""
@@ -425,14 +451,15 @@ class DecentralizedOptimizer(torch.optim.Optimizer):
     def stats(self) -> dict[str, Any]:
         """Rounds, messages, bytes, seconds waited for each peer, and how many rounds counted as gradient zero.
 
-        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip". With `sites=` also who is
-        there and how often that has changed.
+        `overflows` are those that GradScaler found, `skipped` those of nonfinite="skip", `idle` those of `idle()`. With
+        `sites=` also who is there and how often that has changed.
         """
         return {
             "round": self.round,
             **self.network.stats(),
             "overflows": self._overflows,
             "skipped": self._skipped,
+            "idle": self.idle_rounds,
             **(self.membership.stats() if self.membership else {}),
         }
 

@@ -31,7 +31,7 @@ def _main(command: str) -> None:
 
 
 def test_every_example_begins_with_its_launch_commands() -> None:
-    for name in ("train_image.py", "tiny_gpt.py", "own_method.py"):
+    for name in ("train_image.py", "tiny_gpt.py", "own_method.py", "private_sites.py"):
         text = (EXAMPLES / name).read_text()
         assert f"\n    python examples/{name} " in text
         assert re.search(rf"\n    torchrun --standalone --nproc-per-node \d examples/{name} ", text)
@@ -78,3 +78,13 @@ def test_own_method_is_checked_and_simulated(tmp_path: Path) -> None:
 def test_own_method_follows_the_simulator_on_real_nodes(tmp_path: Path) -> None:
     printed = run(tmp_path, "own_method.py --rounds 10", 2)
     assert float(re.search(r"real: 2 nodes, parameters differ .* by (\S+) of the largest", printed)[1]) < 1e-5
+
+
+@pytest.mark.slow
+def test_private_sites_learn_within_their_epsilon(tmp_path: Path) -> None:
+    pytest.importorskip("opacus", reason="pip install -e '.[privacy]'")
+    for site, printed in enumerate(run_nodes(4, tmp_path, _main, "private_sites.py --epsilon 8")):
+        told = re.search(r"site (\d): epsilon ([\d.]+) at delta 1e-05, .* test accuracy ([\d.]+)%", printed)
+        assert int(told[1]) == site
+        assert 7.9 < float(told[2]) <= 8
+        assert float(told[3]) > 75

@@ -28,6 +28,7 @@ from gossamer.errors import GossamerError
 from gossamer.methods import motef
 from gossamer.network import DistributedNetwork, wire
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
+from gossamer.optim.metrics_server import Probe
 from gossamer.topology import Topology
 from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, compressed, flat, train, train_all
 
@@ -120,6 +121,25 @@ def coalesced(rank: int) -> list[Tensor]:
         node.optimizer.network.messenger.coalesces = together
         results.append(node.step(5))
     return results
+
+
+def probed(rank: int) -> tuple[float, float]:
+    """The consensus distance that is measured in a round, and what it is by definition."""
+    torch.manual_seed(rank)
+    parameters = [torch.nn.Parameter(torch.randn(5, dtype=d)) for d in (torch.float32, torch.float64)]
+    optimizer = MomentumTracking(parameters, lr=0.1, topology=RING)
+    probe = optimizer.network.messenger.probe = Probe(after=3)
+    sent = []
+    for _ in range(6):
+        for p in parameters:
+            p.grad = torch.randn_like(p)
+        optimizer.step()
+        sent.append(torch.cat([p.detach().double() for p in parameters]))
+    rows = [torch.empty_like(sent[2]) for _ in range(4)]
+    dist.all_gather(rows, sent[2])
+    optimizer.close()
+    mixed = torch.as_tensor(RING.at(0).dense()[rank]) @ torch.stack(rows)
+    return probe.squared, float((sent[2] - mixed).square().sum())
 
 
 def bf16_wire(rank: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ FOUR = [
     "overlap", "other_ranks", "coalesced", "bf16_wire", "compressed_messages", "network_verbs", "saved_and_loaded",
     "forgotten_model",
     "checkpoint", "short_parameters", "overflow", "growing", "own_groups", "late_group", "written_parameters",
-    "averages", "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
+    "probed", "averages", "unequal_start", "identical_gradients", "disagreements", "weighted", "wrapped", "two_by_two",
 ]  # fmt: skip
 
 
@@ -69,6 +69,12 @@ def test_compressed_messages_are_as_short_as_declared() -> None:
         # Two of five steps send two vectors of float64 instead, each to two neighbours.
         assert r["longer"] == 2 * 2 * 2 * (8 * r["dim"] - Quantize(bits=4).bytes(r["dim"]))
         assert "leave out wire=" in r["bf16"]
+
+
+def test_the_consensus_distance_is_what_it_is_called() -> None:
+    for measured, expected in four("probed"):
+        assert measured == pytest.approx(expected, rel=1e-5)
+        assert expected > 0
 
 
 def test_bf16_wire_keeps_the_mean() -> None:
