@@ -5,7 +5,19 @@ import json
 
 def test_the_command(gossamer):
     own = "motef:compress=top-k:share=0.01"
-    options = "--parameters 25.6M --sites 8 --link 100Mbit/s --step 0.4s --every 10 --method".split()
+    options = [
+        "--parameters",
+        "25.6M",
+        "--sites",
+        "8",
+        "--link",
+        "100Mbit/s",
+        "--step",
+        "0.4s",
+        "--every",
+        "10",
+        "--method",
+    ]
     out, _ = gossamer("plan", *options, own)
     shown = [line.split()[0] for line in out.splitlines() if line]
     assert shown[1] == own
