@@ -1,23 +1,12 @@
 """`gossamer plan`: what the messages of every method cost."""
 
 import json
+import shlex
 
 
 def test_the_command(gossamer):
     own = "motef:compress=top-k:share=0.01"
-    options = [
-        "--parameters",
-        "25.6M",
-        "--sites",
-        "8",
-        "--link",
-        "100Mbit/s",
-        "--step",
-        "0.4s",
-        "--every",
-        "10",
-        "--method",
-    ]
+    options = shlex.split("--parameters 25.6M --sites 8 --link 100Mbit/s --step 0.4s --every 10 --method")
     out, _ = gossamer("plan", *options, own)
     shown = [line.split()[0] for line in out.splitlines() if line]
     assert shown[1] == own
