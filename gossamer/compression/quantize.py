@@ -33,11 +33,11 @@ class Quantize(Compressor):
     From 3 bits on one level is 0: a number that is 0 stays 0, and the largest number of a block is met whatever the
     others are.
 
-    One and two bits have no level 0, and of a block in which one number is much larger than all others hardly anything
-    would be kept. So these blocks are rotated first, otherwise in every turn: after that, any block looks like normal
+    One bit is the sign times the mean size. Of a block in which one number is much larger than all others that keeps
+    hardly anything. So these blocks are rotated first, otherwise in every turn: after that, any block looks like normal
     numbers.
 
-    On the wire: the codes k, `bits` each, then a float32 per block; where blocks are rotated, the number of the turn.
+    On the wire: the codes k, `bits` each, then a float32 per block; of one bit, the number of the turn as well.
 
     >>> Quantize(bits=4).bytes(1024), Quantize(bits=1).bytes(1024)
     (528, 152)
@@ -56,7 +56,7 @@ class Quantize(Compressor):
             )
         if whole_number(self.block, "the block of quantize", least=1) & (self.block - 1) and self.rotates:
             raise InputError(
-                f"With 1 or 2 bits, quantize rotates its blocks, which must be a power of 2 long, not {self.block}."
+                f"With 1 bit, quantize rotates its blocks, which must be a power of 2 long, not {self.block}."
             )
 
     @property
@@ -67,20 +67,20 @@ class Quantize(Compressor):
     @property
     def rotates(self) -> bool:
         """Whether blocks are rotated before they are quantized."""
-        return self.bits <= 2
+        return self.bits == 1
 
     @property
     def _middle(self) -> float:
         return (self.levels - 1) / 2
 
     def compress(self, vector: Tensor, turn: int = 0) -> Compressed:
-        """Codes [..., blocks, block], scales [..., blocks] and, where blocks are rotated, the turn [..., 1]."""
+        """Codes [..., blocks, block] and scales [..., blocks]; of one bit also the turn [..., 1]."""
         dim = vector.shape[-1]
         block = self._block(dim)
         rest = dim % block
         blocks = (pad(vector, (0, block - rest)) if rest else vector).reshape(*vector.shape[:-1], -1, block)
         if self.rotates:
-            blocks, rest = rotated(blocks * _signs(turn, block, vector.dtype, vector.device)), 0
+            return self._signs(rotated(blocks, turn), turn, vector)
         step = self._step(blocks, rest).clamp_(min=torch.finfo(vector.dtype).tiny)  # a block of zeros has none
         codes = blocks.div(step.unsqueeze(-1)).add_(self._middle).round_().clamp_(0, self.levels - 1)
         level = codes - self._middle
@@ -89,18 +89,20 @@ class Quantize(Compressor):
         products = torch.mul(level, level)
         power = products.sum(-1)
         scale = torch.mul(blocks, level, out=products).sum(-1).div_(power.clamp_(min=0.25)).float()
-        parts: tuple[Tensor, ...] = (codes, scale)
-        if self.rotates:
-            parts += (torch.full((*vector.shape[:-1], 1), turn, dtype=torch.int64, device=vector.device),)
-        numbers = self._numbers(level, scale, turn).flatten(-2)
-        return Compressed(numbers[..., :dim].contiguous(), self, parts)
+        numbers = level.mul_(scale.to(vector.dtype).unsqueeze(-1)).flatten(-2)
+        return Compressed(numbers[..., :dim].contiguous(), self, (codes, scale))
 
-    def _numbers(self, level: Tensor, scale: Tensor, turn: int) -> Tensor:
-        """scale * level, rotated back. Levels are multiples of 1/2: their sums are exact."""
-        if self.rotates:
-            block = level.shape[-1]
-            level = rotated(level).mul_(_signs(turn, block, level.dtype, level.device) / block)
-        return level.mul_(scale.to(level.dtype).unsqueeze(-1))
+    def _signs(self, blocks: Tensor, turn: int, vector: Tensor) -> Compressed:
+        """The same for one bit, of blocks that are rotated: signs and the mean size are what fits best."""
+        scale = blocks.abs().sum(-1).div_(blocks.shape[-1] / 2).float()
+        codes = blocks >= 0
+        turns = torch.full((*vector.shape[:-1], 1), turn, dtype=torch.int64, device=vector.device)
+        numbers = self._rotated_back(codes.to(vector.dtype), scale, turn).flatten(-2)
+        return Compressed(numbers[..., : vector.shape[-1]].contiguous(), self, (codes, scale, turns))
+
+    def _rotated_back(self, codes: Tensor, scale: Tensor, turn: int) -> Tensor:
+        """(code - 1/2) * scale in the blocks before their rotation."""
+        return rotated(codes.sub_(self._middle), turn, back=True).mul_(scale.to(codes.dtype).unsqueeze(-1))
 
     def encode(self, compressed: Compressed) -> Tensor:
         """Codes of `bits` bits, then the scales and the turn."""
@@ -124,8 +126,8 @@ class Quantize(Compressor):
         codes = unpacked(wire[: groups * low], low)
         if self.rotates:
             scale, turn = wire[groups * self.bits : -8].clone().view(torch.float32), wire[-8:].clone().view(torch.int64)
-            level = codes[: len(scale) * block].to(like.dtype).sub_(self._middle).view(-1, block)
-            return self._numbers(level, scale, int(turn)).view(-1)[:dim]
+            blocks = codes[: len(scale) * block].to(like.dtype).view(-1, block)
+            return self._rotated_back(blocks, scale, int(turn)).view(-1)[:dim]
         level = codes[:dim].to(like.dtype)
         if self.bits > 8:
             level.add_(unpacked(wire[groups * 8 : groups * self.bits], self.bits - 8)[:dim], alpha=256)
@@ -137,7 +139,7 @@ class Quantize(Compressor):
         return level
 
     def bytes(self, dim: int, width: int = 4) -> int:
-        """bits/8 for each number, 4 for each block, 8 for the turn of the rotation."""
+        """bits/8 for each number, 4 for each block, 8 for the turn of a rotation."""
         return self._groups(dim) * self.bits + 4 * _ceil(dim, self._block(dim)) + 8 * self.rotates
 
     def contraction(self, dim: int) -> float:
@@ -171,17 +173,39 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def rotated(blocks: Tensor) -> Tensor:
-    """The Walsh-Hadamard transform of the last dimension, a power of 2 long; twice that is the length times the blocks.
+def rotated(blocks: Tensor, turn: int, back: bool = False) -> Tensor:
+    """Every block [..., a power of 2], rotated, times the root of its length; or back, over that root.
 
-    >>> rotated(torch.tensor([4.0, 0.0, 0.0, 0.0]))
-    tensor([4., 4., 4., 4.])
+    A block is a matrix whose rows and columns get random signs and go through a Hadamard transform. All that is summed
+    on the way back are multiples of a power of 2, so that the sums are exact in any order.
+
+    >>> there = rotated(torch.tensor([3.0, 0.0, 0.0, 0.0]), turn=1)
+    >>> there.abs(), rotated(there, turn=1, back=True)
+    (tensor([3., 3., 3., 3.]), tensor([3., 0., 0., 0.]))
     """
     block = blocks.shape[-1]
-    rows = 1 << (block.bit_length() // 2)  # of each block as a matrix, whose rows and columns are transformed
+    rows = 1 << (block.bit_length() // 2)
+    left, right = _rotation(turn, rows, block // rows, blocks.dtype, blocks.device, back)
     matrix = blocks.reshape(*blocks.shape[:-1], rows, block // rows)
-    left, right = (_hadamard(size, blocks.dtype, blocks.device) for size in (rows, block // rows))
-    return (left @ matrix @ right).view_as(blocks)
+    return (left @ matrix @ right).view(blocks.shape)
+
+
+@lru_cache(maxsize=8)  # in a round, a node asks for the same one for each vector and each neighbour
+def _rotation(
+    turn: int, rows: int, columns: int, dtype: torch.dtype, device: torch.device, back: bool
+) -> tuple[Tensor, Tensor]:
+    """What blocks are multiplied with from the left and from the right: other signs in every turn."""
+    # A hash of turn and position (Steele, Lea and Flood, 2014) in wrapping integers: the same on every machine.
+    count = rows + columns
+    mixed = np.arange(turn * count, turn * count + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    signs = torch.from_numpy(1 - 2 * (mixed >> np.uint64(63)).astype(np.int64)).to(device, dtype)
+    left, right = signs[:rows], signs[rows:]
+    if back:
+        left, right = left / rows, right / columns
+        return left.unsqueeze(-1) * _hadamard(rows, dtype, device), _hadamard(columns, dtype, device) * right
+    return _hadamard(rows, dtype, device) * left, right.unsqueeze(-1) * _hadamard(columns, dtype, device)
 
 
 @lru_cache
@@ -190,13 +214,3 @@ def _hadamard(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
     return matrix
-
-
-@lru_cache(maxsize=8)  # in a round, a node asks for the same ones for each vector and each neighbour
-def _signs(turn: int, block: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """By what the numbers of every block are multiplied before the rotation: other signs in every turn."""
-    # A hash of turn and position (Steele, Lea and Flood, 2014) in wrapping integers: the same on every machine.
-    mixed = np.arange(turn * block, turn * block + block, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return torch.from_numpy(1 - 2 * (mixed >> np.uint64(63)).astype(np.int64)).to(device, dtype)
