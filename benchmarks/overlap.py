@@ -1,6 +1,6 @@
 """The effect of overlap on a slow link: the time that nodes wait for messages, with and without it.
 
-    sudo python benchmarks/overlap.py [--rounds 50] [--only sleep,lenet] [--json FILE]
+    sudo python benchmarks/overlap.py [--rounds 50] [--only sleep,lenet,million] [--json FILE]
 
 Every node is a process in its own network namespace, connected to the others by a link of 100 Mbit/s in each
 direction (tc tbf). First the transfer is measured: all nodes start at once and only wait for the neighbours' messages.
@@ -8,6 +8,11 @@ Then Momentum Tracking, which sends two vectors, and DSGDm, which sends one, tra
 times the transfer of the two vectors. "sleep" sleeps instead of computing, on a ring of four; "lenet" is LeNet's
 forward and backward pass on one core each, on two nodes, with a batch large enough for that time. Waiting times come
 from `optimizer.stats()`. All figures are medians over the rounds, of the worst node.
+
+"million" is a model of a million parameters on a ring of four, with 0.2 s of sleep as its computation: the time of a
+step with different methods, beside what `gossamer plan` says of it. The plan is given the time of a step without
+waiting. When a neighbour's message was sent tells waiting for the neighbour, which still computed, from waiting for the
+wire. These figures are means over the steps, of the worst node.
 
 It needs root and `ip`, `tc` and `unshare`. The namespaces are private to the benchmark and disappear with its
 processes, even if those are killed.
@@ -35,9 +40,11 @@ import torch.distributed as dist
 from _measurements import Measurement, finish, options_of
 from torch.nn import functional
 
-from gossamer import optim, topology
+from gossamer import methods, optim, topology
+from gossamer.experiments.traffic import plan
 from gossamer.models import LeNet
 from gossamer.network import DistributedNetwork
+from gossamer.optim.optimizers import optimizer_of
 
 RATE = "100mbit"
 BUFFERS = "4096 65536 262144"
@@ -46,6 +53,17 @@ WAIT, ALL, SHORTER = 0.05, 0.9, 1.0
 """The limits: waiting with overlap, waiting without it (nearly the whole transfer), and the time of a round."""
 LEAST = 1.5
 WARM_UP = 3
+COMPUTE, PLANNED, STEPS = 0.2, 0.15, 10
+"""The case "million": seconds of computing, how far the plan may be off, and the steps that are measured."""
+MILLION = (
+    ("momentum-tracking", 1),
+    ("motef:compress=quantize:bits=4", 1),
+    ("motef:compress=top-k:share=0.01", 1),
+    ("gradient-tracking", 10),
+    ("dsgdm", 1),
+    ("all-reduce-sgdm", 1),
+)
+"""Methods, and the steps of `Outer` for each exchange."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +74,13 @@ class Case:
     nodes: int
     compute: float
     sleeps: bool
+    plan: bool = False
 
 
 CASES = {
     "sleep": [Case("sleep, ring of 4", 4, LEAST, True), Case("sleep, ring of 4", 4, 2 * LEAST, True)],
     "lenet": [Case("LeNet, 2 nodes", 2, 1.1 * LEAST, False)],
+    "million": [Case("a million parameters", 4, 0.0, True, plan=True)],
 }
 
 
@@ -76,6 +96,10 @@ def node(argument: str) -> None:
         Path(f"/proc/sys/net/ipv4/tcp_{buffer}").write_text(BUFFERS, encoding="utf-8")
     dist.init_process_group("gloo", init_method="tcp://10.0.0.1:29500", rank=rank, world_size=case.nodes)
     graph = topology.ring(case.nodes)
+    if case.plan:
+        logs = [log(spec, every, graph) for spec, every in MILLION]
+        Path(options["answer"]).write_text(json.dumps(logs), encoding="utf-8")
+        return
     transfers = [transfer(graph, vectors, rounds) for vectors in (1, 2)]
     compute, forward_and_backward = computation(case, transfers[1])
     answer: dict[str, Any] = {"transfers": transfers, "compute": compute}
@@ -142,6 +166,80 @@ def train(
         "wait": median(after[1] - before[1] for before, after in steps),
         "round": median(after[0] - before[0] for before, after in steps),
     }
+
+
+def log(spec: str, every: int, graph: topology.Topology) -> dict[str, Any]:
+    """When each message was sent and waited for, and when each step ended, by the clock that all processes share."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1000, 1000, bias=False)
+    if every > 1:
+        inner = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        optimizer: optim.DecentralizedOptimizer = optim.Outer(inner, spec, every=every, topology=graph)
+    else:
+        optimizer = optimizer_of(methods.get(spec), model.parameters(), 1e-3, topology=graph)
+    posts, receives, steps = {}, [], []
+    messenger = optimizer.network.messenger
+    post, receive = messenger.post, messenger.receive
+
+    def logged_post(pending: Any, outgoing: list[Any], round: int) -> Any:
+        began = time.monotonic()
+        found = post(pending, outgoing, round)
+        posts[found.header.serial] = began
+        return found
+
+    def logged_receive(pending: Any) -> None:
+        began = time.monotonic()
+        receive(pending)
+        receives.append((pending.header.serial, pending.peers.senders, began, time.monotonic()))
+
+    messenger.post, messenger.receive = logged_post, logged_receive
+    generator = torch.Generator().manual_seed(optimizer.node)
+    gradient = 1e-3 * torch.randn(1000, 1000, generator=generator)
+    dist.barrier()
+    for _ in range(every * (STEPS // every + WARM_UP) if every > 1 else STEPS + WARM_UP):
+        time.sleep(COMPUTE)
+        model.weight.grad = gradient
+        optimizer.step()
+        steps.append(time.monotonic())
+    optimizer.close()
+    dist.barrier()
+    return {"posts": posts, "receives": receives, "steps": steps}
+
+
+def planned(answers: list[list[dict[str, Any]]]) -> list[Measurement]:
+    """The steps of every method as they were, and as the plan says."""
+    rows = []
+    print(f"{'method':<34}{'step':>9}{'plan':>9}{'waiting for the wire':>22}{'for neighbours':>16}")
+    for k, (spec, every) in enumerate(MILLION):
+        logs = [answer[k] for answer in answers]
+        first = every * WARM_UP - 1  # the step that ends the last exchange of the warm-up
+        count = len(logs[0]["steps"]) - 1 - first
+        times, wires, others = [], [], []
+        for own in logs:
+            begin, end = own["steps"][first], own["steps"][-1]
+            wire = other = 0.0
+            for serial, senders, began, ended in own["receives"]:
+                if begin < ended <= end:
+                    sent = max(logs[j]["posts"][str(serial)] for j in senders)
+                    late = min(max(0.0, sent - began), ended - began)
+                    other, wire = other + late, wire + ended - began - late
+            times.append((end - begin) / count)
+            wires.append(wire / count)
+            others.append(other / count)
+        step = max(times)
+        busy = step - wires[times.index(step)] - others[times.index(step)]
+        told = plan(spec, topology.ring(len(answers)), parameters=10**6, link=1e8, step=busy, every=every)
+        name = spec + (f", every {every} steps" if every > 1 else "")
+        print(f"{name:<34}{step:>7.3f} s{told.step:>7.3f} s{max(wires):>20.3f} s{max(others):>14.3f} s", flush=True)
+        rows += [
+            Measurement(f"{name}: a step", step, "s"),
+            Measurement(f"{name}: waiting for the wire", max(wires), "s"),
+            Measurement(f"{name}: waiting for neighbours that compute", max(others), "s"),
+            Measurement(f"{name}: the plan is off by", abs(told.step / step - 1), "share", limit=PLANNED),
+        ]
+        if spec.startswith("motef"):
+            rows.append(Measurement(f"{name}: waiting for the wire over computing", max(wires) / COMPUTE, limit=WAIT))
+    return rows
 
 
 def size() -> int:
@@ -215,6 +313,9 @@ def inside(options: argparse.Namespace) -> int:
     measurements = []
     for case in cases:
         answers = measure(case, options.rounds)
+        if case.plan:
+            measurements += [replace(m, case=case.title) for m in planned(answers)]
+            continue
         one, two = answers[0]["transfers"]
         compute = answers[0]["compute"] / two
         tracking, rival = ([a[name] for a in answers] for name in ("MomentumTracking", "DSGDm"))
@@ -243,7 +344,7 @@ def inside(options: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=50, help="rounds of each measurement; medians are compared")
-    parser.add_argument("--only", default="sleep,lenet", help="cases to measure")
+    parser.add_argument("--only", default="sleep,lenet,million", help="cases to measure")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node", help=argparse.SUPPRESS)
     options = options_of(parser)

@@ -2,14 +2,16 @@
 
     python examples/tiny_gpt.py                                                # 1 process: plain local training
     torchrun --standalone --nproc-per-node 4 examples/tiny_gpt.py              # 4 nodes, a minute or two on 2 cores
+    torchrun --standalone --nproc-per-node 4 examples/tiny_gpt.py --every 5 --compress quantize:bits=4   # fewer bytes
     torchrun --nnodes 2 --nproc-per-node 2 --node-rank 0 --master-addr HOST --master-port 29500 examples/tiny_gpt.py
                                                   # 4 nodes on two hosts: HOST is the first, the other has --node-rank 1
 
-Strangers who reach the port of the second or third command can disturb the run, of the second even run code: see
-docs/multi_host.md before you use several hosts.
+Strangers who reach the port of a run can disturb it, with --standalone even run code: see docs/multi_host.md before you
+use several hosts.
 
 The texts are packages of Python's standard library: node 0 reads asyncio, node 1 email, and so on. No text leaves its
-node; the averaged model learns all of them.
+node; the averaged model learns all of them. For slow links, `--compress` shortens the messages and `--every` sends them
+after several steps; what was sent is printed beside the loss.
 """
 
 import argparse
@@ -91,6 +93,18 @@ def cut(text: Tensor, starts: Tensor) -> Tensor:
     return text[starts[:, None] + torch.arange(CONTEXT + 1)]
 
 
+def make_optimizer(model: TinyGPT, args: argparse.Namespace) -> gossamer.optim.DecentralizedOptimizer:
+    """Momentum Tracking, MoTEF where messages are compressed, and local steps around either where they are rare."""
+    settings = {"lr": args.lr, "momentum": 0.9}
+    if args.every != 1:
+        inner = torch.optim.SGD(model.parameters(), **settings)  # has the momentum: the exchange needs none
+        method = gossamer.BEER(compress=args.compress) if args.compress else "gradient-tracking"
+        return gossamer.optim.Outer(inner, method, every=args.every, topology=args.topology)
+    if args.compress:
+        return gossamer.optim.MoTEF(model.parameters(), **settings, compress=args.compress, topology=args.topology)
+    return gossamer.optim.MomentumTracking(model.parameters(), **settings, topology=args.topology)
+
+
 def main() -> None:
     """Train, and show the averaged model before and after."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -98,13 +112,15 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=0.3)
     parser.add_argument("--topology", default="ring", help="who talks to whom: ring, star, chain, hypercube, ...")
+    parser.add_argument("--every", type=int, default=1, help="steps between two exchanges")
+    parser.add_argument("--compress", help="compress messages: quantize:bits=4, top-k:share=0.01, ...")
     args = parser.parse_args()
 
     if dist.is_torchelastic_launched():
         dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = TinyGPT()
-    optimizer = gossamer.optim.MomentumTracking(model.parameters(), lr=args.lr, momentum=0.9, topology=args.topology)
+    optimizer = make_optimizer(model, args)
 
     node, nodes = optimizer.node, optimizer.network.n
     if nodes > len(TEXTS):
@@ -123,7 +139,12 @@ def main() -> None:
             dist.all_reduce(losses)
         return losses.tolist()
 
+    def sent() -> float:
+        """Megabytes that this node has sent for training."""
+        return (optimizer.stats()["bytes_sent"] - evaluated) / 1e6
+
     before = evaluate()
+    evaluated = optimizer.stats()["bytes_sent"]
     for step in range(1, args.steps + 1):
         starts = torch.randint(len(training) - CONTEXT, (args.batch_size,), generator=draws)
         loss = model.loss(cut(training, starts))
@@ -132,12 +153,13 @@ def main() -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if node == 0 and step % 50 == 0:
-            print(f"step {step:4d}  training loss of node 0: {loss.item():.2f}", flush=True)
+            print(f"step {step:4d}  training loss of node 0: {loss.item():.2f}  sent: {sent():.1f} MB", flush=True)
+    cost = f"{sent():.1f} MB sent by node 0"
     after = evaluate()
 
     gossamer.average_(model)  # the model to deploy, the same on every node
     if node == 0:
-        print("validation loss of the averaged model, nats per character")
+        print(f"validation loss of the averaged model, nats per character, after {cost}")
         for name, first, last in zip(TEXTS, before, after, strict=False):
             print(f"  {name:<16} before {first:.2f}  after {last:.2f}")
         print(model.sample("    def ", 200, draws))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from frontier import COMPARISONS
 from PIL import Image
 
 from gossamer._common.files import replacing, write_text
@@ -177,6 +178,21 @@ def main() -> int:
         if "--check" not in sys.argv:
             write_text(path, text)
             write_curves(panels)
+    for comparison in COMPARISONS:
+        cells = comparison.cells()
+        if len(cells) < 2 or not (comparison.place / "seeds.toml").exists():
+            continue
+        told = comparison.measured(cells)
+        path, picture = comparison.place / "measured.json", comparison.place / f"{comparison.name}.png"
+        text = json.dumps(told, indent=1) + "\n"
+        if picture.exists() and path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        old.append(path)
+        if "--check" not in sys.argv:
+            write_text(path, text)
+            with tempfile.TemporaryDirectory() as directory:
+                comparison.draw(told, Path(directory) / "drawn.png")
+                _write_small(Path(directory) / "drawn.png", picture)
     made = HERE.parent / "out" / "paper" / "synthetic"
     if (made / "measured.json").exists() and "--check" not in sys.argv:
         publish_synthetic(made)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import runpy
 import shlex
 import sys
@@ -12,6 +13,7 @@ import pytest
 from gossamer._common.files import to_json
 from gossamer.cli import main
 from gossamer.experiments.store import StoredRun
+from gossamer.experiments.sweep import run_sweep
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
 from tests.processes import run_nodes
 
@@ -38,6 +40,7 @@ def gossamer(capsys, monkeypatch):
 
 def test_what_is_published_is_what_the_runs_say(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["results/publish.py", "--check"])
+    monkeypatch.syspath_prepend(str(RESULTS))
     publish = runpy.run_path(str(RESULTS / "publish.py"))
     assert (publish["main"](), capsys.readouterr().err) == (0, "")
 
@@ -47,6 +50,8 @@ def test_every_run_is_whole_and_is_where_its_settings_say():
     assert finished
     for run in finished:
         assert (run.experiment.id, run.experiment.cell) == (run.directory.name, run.cell)
+        if run.status == "diverged":
+            continue
         assert (run.status, run.rows[-1]["epoch"]) == ("done", run.experiment.epochs), run.directory
         assert "validation_accuracy" in run.rows[-1], run.directory
 
@@ -116,9 +121,10 @@ def test_the_privacy_table_comes_from_this_code(tmp_path):
 
 def _again(out):
     sys.path.insert(0, str(ROOT / "examples"))
-    import gossamer as gs
     import private_sites as example
     import torch.distributed as dist
+
+    import gossamer as gs
 
     dist.init_process_group("gloo")
     settings = {**example.SETTINGS["digits"], "lr": example.STEP_SIZES["digits"][3.0]}
@@ -127,6 +133,45 @@ def _again(out):
     if dist.get_rank() == 0:
         (out / "sites.json").write_text(json.dumps(sites))
     dist.destroy_process_group()
+
+
+def test_the_frontier_is_measured_from_its_files(tmp_path, monkeypatch):
+    """All of it, small: step sizes on the first seed, the best one on another, bytes, paired differences, a figure."""
+    monkeypatch.syspath_prepend(str(RESULTS))
+    import frontier
+
+    comparison = frontier.COMPARISONS[0]
+    few = ["momentum-tracking", "motef:compress=quantize:bits=4", "gradient-tracking"]
+    text = (RESULTS / "frontier" / "sweep.toml").read_text()
+    text = re.sub(r"(?s)method = \[.*?\n\]", f"method = {json.dumps(few)}", text)
+    text = re.sub(r"(?s)\[\[override\]\]\nwhen = \{method = \[\"led.*?\n\n", "", text)
+    changes = {"dataset": "digits", "model": "small-cnn", "partition": "k-class:k=4", "lr": [0.02, 0.01], "epochs": 1}
+    for key, value in {**changes, "batch_size": 32, "evaluations": 1}.items():
+        text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {json.dumps(value)}", text)
+    (tmp_path / "frontier").mkdir()
+    (tmp_path / "frontier" / "sweep.toml").write_text(text)
+    monkeypatch.setattr(frontier, "HERE", tmp_path)
+    monkeypatch.setattr(frontier, "SEEDS", [1])
+    runs = tmp_path / "runs"
+    assert run_sweep(comparison.experiments("sweep.toml"), runs).done == 8
+    assert comparison.write_seeds(runs) == []
+    later = comparison.experiments("seeds.toml")
+    assert [(e.seed, e.inner != "", e.every) for e in later] == [
+        (1, False, 1),
+        (1, False, 1),
+        (1, True, 5),
+        (1, True, 20),
+    ]
+    assert run_sweep(later, runs).done == 4
+    told = comparison.measured(comparison.cells(runs))
+    plain, four_bits, fifth, _ = sorted(told["cells"], key=lambda row: (few.index(row["method"]), row["every"]))
+    assert all(row["seeds"] == 2 for row in told["cells"])
+    assert (plain["share"], plain["difference"]) == (1, 0)
+    assert four_bits["share"] == pytest.approx(0.13 + 0.05, abs=0.06)  # and the all-reduce of the first step
+    assert fifth["share"] < 0.4
+    assert four_bits["difference"] == pytest.approx(four_bits["mean"] - plain["mean"])
+    comparison.draw(told, tmp_path / "drawn.png")
+    assert (tmp_path / "drawn.png").stat().st_size > 10_000
 
 
 def test_the_published_curves_of_the_synthetic_experiment_come_from_this_code():

@@ -10,6 +10,7 @@ from gossamer.cli.doctor import doctor
 from gossamer.cli.export import export
 from gossamer.cli.links import links
 from gossamer.cli.paper import paper
+from gossamer.cli.plan import plan
 from gossamer.cli.report import report
 from gossamer.cli.run import run
 from gossamer.cli.show import show
@@ -27,7 +28,7 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-for command in (run, compare, sweep, watch, report, synthetic, export, links, coordinator, doctor):
+for command in (run, compare, sweep, watch, report, synthetic, export, plan, links, coordinator, doctor):
     app.command(command, help_format="markdown")
 for group in (paper, show, data):
     group.help_format = "markdown"

@@ -78,8 +78,9 @@ class MoTEF(Method):
 
     Only Qx and Qy travel, and they do so during the next gradient. With the identity as compressor and gamma = 1 it is
     Momentum Tracking, written with the same heavy ball U: step sizes mean the same. `compress` names the compressor C;
-    `gamma` is the consensus step, by default delta/(2 - delta) for a compressor with the contraction delta; `init` as
-    in Momentum Tracking.
+    `gamma` is the consensus step, by default delta/(2 - delta) for a compressor with the contraction delta: what
+    neighbours know is (1 - delta)/delta rounds old, and with this gamma averaging old values is stable on every graph;
+    `init` as in Momentum Tracking.
 
     Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication compression", ICLR
     2025.

@@ -82,6 +82,17 @@ def test_a_zero_stays_zero_from_three_bits_on() -> None:
         assert values[0] == values[3] == 0
 
 
+def test_one_bit_keeps_its_share_of_every_vector() -> None:
+    """Also where one number is much larger than the others, and of what was left out again and again."""
+    vector = 0.01 * stack(5_000, rows=1)[0]
+    vector[::1000] = 5.0
+    for turn in range(40):
+        left = vector - Quantize(1).compress(vector, turn).values
+        kept = 1 - float(left.square().sum() / vector.square().sum())
+        assert turn < 2 or kept == pytest.approx(Quantize(1).contraction(5_000), abs=0.04)
+        vector = left
+
+
 def test_random_positions_change_with_the_turn_and_the_seed() -> None:
     vector = torch.ones(1000)
     turns = ((RandomK(0.1), 0), (RandomK(0.1), 0), (RandomK(0.1), 1), (RandomK(0.1, seed=1), 0))
@@ -120,6 +131,7 @@ def test_specs(compressor: Compressor) -> None:
         ("motef:compress=quantize:bits=0", "1 to 16 bits per number, not 0"),
         ("beer:compress=quantize:bits=17", "1 to 16 bits per number, not 17"),
         ("choco-sgd:compress=quantize:block=0", "block of quantize must be a whole number of at least 1"),
+        ("motef:compress=quantize:bits=1+block=100", "must be a power of 2 long, not 100"),
         ("choco-sgdm:compress=topk", "no compressor 'topk'; did you mean 'top-k'"),
         ("motef:compress=top-k", "needs share, as in 'top-k:share=0.3'"),
         ("motef:gamma=0", "needs gamma > 0"),

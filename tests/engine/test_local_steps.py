@@ -29,6 +29,17 @@ def test_between_exchanges_nothing_is_sent():
     assert run(every=7).history.last["bytes_sent"] == 0
 
 
+def test_compressed_exchanges_learn_with_a_fraction_of_the_bytes():
+    options = {"inner": "sgd:momentum=0.9", "every": 5, "lr": 0.02, "rounds": 200}
+    found, whole = run(method="beer:compress=quantize:bits=4", **options), run(method="gradient-tracking", **options)
+    dim, exchanges = x_of(found).shape[1], 40
+    start = 2 * 3 / 4 * 4 * dim  # the all-reduce
+    assert found.history.last["bytes_sent"] == start + exchanges * 2 * 2 * found.simulation.method.compressor.bytes(dim)
+    assert found.history.last["bytes_sent"] < whole.history.last["bytes_sent"] / 6
+    assert whole.score > 0.8
+    assert found.score > whole.score - 0.05
+
+
 def test_a_function_of_a_nodes_parameters_is_its_name():
     named = run(inner="adamw:weight_decay=0.1", every=2, lr=0.003)
     made = run(inner=lambda parameters: torch.optim.AdamW(parameters, weight_decay=0.1), every=2, lr=0.003)

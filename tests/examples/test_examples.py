@@ -11,6 +11,7 @@ import pytest
 from tests.processes import run_nodes, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PARAMETERS = 366_560  # of tiny_gpt.py
 
 
 def run(out: Path, command: str, nodes: int | None = None) -> str:
@@ -58,9 +59,12 @@ def test_train_image_learns(nodes: int | None, tmp_path: Path) -> None:
     assert learns(run(tmp_path, "train_image.py --steps 48", nodes))
 
 
-@pytest.mark.parametrize("nodes", [None, 2])
-def test_tiny_gpt_learns_every_text(nodes: int | None, tmp_path: Path) -> None:
-    printed = run(tmp_path, "tiny_gpt.py --steps 12 --batch-size 8", nodes)
+@pytest.mark.parametrize(("nodes", "traffic"), [(None, ""), (2, ""), (2, "--every 3 --compress quantize:bits=4")])
+def test_tiny_gpt_learns_every_text(nodes: int | None, traffic: str, tmp_path: Path) -> None:
+    printed = run(tmp_path, f"tiny_gpt.py --steps 12 --batch-size 8 {traffic}", nodes)
+    sent = float(re.search(r"after ([\d.]+) MB sent by node 0", printed)[1])
+    vectors = 0 if nodes is None else 1 + 12 * 2 * (0.129 / 3 if traffic else 1)  # 1: the all-reduce of the first step
+    assert sent == pytest.approx(4e-6 * PARAMETERS * vectors, rel=0.02)
     rows = re.findall(r"^  (\w+) +before ([\d.]+)  after ([\d.]+)$", printed, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["asyncio", "email"][: nodes or 1]
     assert all(float(after) < float(before) - 0.5 for _, before, after in rows)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from gossamer import methods, topology
+from gossamer.engine import minimize
 from gossamer.methods import Method, compressed
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
@@ -196,3 +197,11 @@ def test_the_usual_gamma_does_not_diverge(name: str, compress: str, rounds: int)
             method.step(state, x, gradient(r % 60, x), 0.05, net, r)
             largest[r // tenth] = max(largest[r // tenth], float(x.abs().max()))
         assert largest[-1] < 2 * max(largest[:5]) < 100, f"{name} with {compress} on {where}: {largest}"
+
+
+@pytest.mark.parametrize("compress", ["quantize:bits=1", "quantize:bits=2"])
+def test_the_usual_gamma_needs_no_noise(compress: str) -> None:
+    """What is left out of full gradients has few large numbers, of which a sign would keep next to nothing."""
+    problem = Quadratic.synthetic(nodes=8, dim=300, zeta2=50.0)
+    run = minimize(problem, f"motef:compress={compress}", "ring", lr=0.002, rounds=300)
+    assert float((run.x - problem.optimum()).norm(dim=1).max() / problem.optimum().norm()) < 1e-3

@@ -9,14 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gossamer import optim, topology
+from gossamer import methods, optim, topology
 from gossamer.errors import GossamerError
+from gossamer.network import SimulatedNetwork
 from gossamer.optim import Checkpoints, Outer
 from tests.optim.nodes import values
 from tests.optim.tasks import TASKS, flat
 
 TASK = TASKS["float64"]
 RING = topology.ring(4)
+COMPRESSED = "motef:compress=top-k:share=0.2,beta=0.5"
 
 
 def inner_of(model: nn.Module, kind: str = "sgd") -> torch.optim.Optimizer:
@@ -159,14 +161,17 @@ def work(rank: int, directory: str) -> dict[str, Any]:
     for path in ("whole", "broken"):
         for last in (4,) if path == "whole" else (2, 4):
             model = TASK.model()
-            optimizer = Outer(inner_of(model, "adamw"), every=2, topology=RING)
+            optimizer = Outer(inner_of(model, "adamw"), COMPRESSED, every=2, topology=RING)
             saver = Checkpoints(f"{directory}/{path}", model, optimizer, every=2)
             for r in saver.rounds(last):
                 while optimizer.round == r:
                     fit(model, optimizer, own_data(rank), 1)
         ends.append(flat(model))
     found["restart"] = ends
-    found["bytes"] = optimizer.stats()["bytes_sent"]
+
+    model = TASK.model()
+    optimizer = Outer(inner_of(model), COMPRESSED, every=3, topology=RING)
+    found["compressed"] = fit(model, optimizer, own_data(rank), 12)[2::3], optimizer.stats()["bytes_sent"]
 
     model = TASK.model()
     optimizer = Outer(inner_of(model, "adamw" if rank == 2 else "sgd"), every=2, topology=RING, timeout=20)
@@ -211,6 +216,31 @@ def test_a_fast_node_does_not_weigh_more(four: list[dict[str, Any]], case: str) 
 def test_a_restart_ends_with_the_same_bits(four: list[dict[str, Any]]) -> None:
     for node in four:
         assert torch.equal(*node["restart"])
+
+
+def test_compressed_exchanges_follow_the_simulated_network(four: list[dict[str, Any]]) -> None:
+    method, net = methods.get(COMPRESSED), SimulatedNetwork(RING, dtype=torch.float64)
+    models = [TASK.model() for _ in range(4)]
+    inner = [inner_of(model) for model in models]
+    x = torch.stack([flat(model) for model in models])
+    state = method.initial(x, net)
+    for r in range(4):
+        for k, model in enumerate(models):
+            nn.utils.vector_to_parameters(x[k].clone(), model.parameters())
+        ends = [fit(model, inner[k], own_data(k), 3)[-1] for k, model in enumerate(models)]
+        method.step(state, x, x - torch.stack(ends), 1.0, net, r)
+        for k, node in enumerate(four):
+            torch.testing.assert_close(node["compressed"][0][r], x[k], rtol=0, atol=1e-12)
+
+
+def test_compressed_exchanges_are_short(four: list[dict[str, Any]]) -> None:
+    dim = four[0]["compressed"][0].shape[-1]
+    vector, messages = methods.get(COMPRESSED).compressor.bytes(dim, 8), 4 * 2
+    start = 2 * (3 / 4) * 8 * dim  # the all-reduce
+    for node in four:
+        sent = node["compressed"][1] - start
+        assert 2 * vector * messages < sent < 2 * vector * messages + 1500  # headers
+        assert sent < 2 * 8 * dim * messages / 2
 
 
 def test_the_nodes_agree_on_the_inner_optimizer(four: list[dict[str, Any]]) -> None:

@@ -1,0 +1,187 @@
+"""Two comparisons that need five seeds and the best step size of every method: accuracy against bytes, and lossy links.
+
+    gossamer sweep results/NAME/sweep.toml --out results/runs     step sizes on the first seed
+    python results/frontier.py NAME                               NAME/seeds.toml: the best one, on four more seeds
+    gossamer sweep results/NAME/seeds.toml --out results/runs
+    python results/publish.py                                     NAME/measured.json and NAME/NAME.png
+
+NAME is frontier or lossy. All of them continue where they were stopped. The best step size is that with the highest
+validation accuracy at the end; ones that diverged do not count.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from gossamer._common.files import write_text
+from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.grid import read_grid
+from gossamer.experiments.selection import Cell, select
+from gossamer.experiments.store import StoredRun, runs_of
+from gossamer.report.conclusion import t_quantile
+from gossamer.report.figures import load_matplotlib, save
+
+HERE = Path(__file__).parent
+RUNS = HERE / "runs"
+SEEDS = [1, 2, 3, 4]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """NAME/sweep.toml and NAME/seeds.toml. Rows are compared with one of their panel: that with `base`."""
+
+    name: str
+    title: str
+    panel: str
+    base: dict[str, Any]
+
+    @property
+    def place(self) -> Path:
+        """The folder of its files."""
+        return HERE / self.name
+
+    @property
+    def commands(self) -> list[str]:
+        """What makes its runs."""
+        files = [file for file in ("sweep.toml", "seeds.toml") if (self.place / file).exists()]
+        return [f"gossamer sweep results/{self.name}/{file} --out results/runs" for file in files]
+
+    def experiments(self, *files: str) -> list[Experiment]:
+        """Those of its files."""
+        return [e for file in files if (self.place / file).exists() for e in read_grid(self.place / file).experiments]
+
+    def cells(self, runs: Path = RUNS) -> list[Cell]:
+        """Every method in every setting, with the best of its step sizes and the runs that are finished."""
+        found = [r for r in runs_of(self.experiments("sweep.toml", "seeds.toml"), runs) if r.rows]
+        return select(found)
+
+    def write_seeds(self, runs: Path = RUNS) -> list[str]:
+        """Write seeds.toml, and return what is not finished yet."""
+        missing = [e.id for e in self.experiments("sweep.toml") if not (runs / e.id / "done.json").exists()]
+        best = [
+            (c.experiment, c.lr) for c in select(r for r in runs_of(self.experiments("sweep.toml"), runs) if r.rows)
+        ]
+        keys = ("method", "partition", "topology", "inner", "every")
+        shared = {
+            k: v for k, v in best[0][0].to_dict().items() if len({json.dumps(e.to_dict()[k]) for e, _ in best}) == 1
+        }
+        shared = {k: v for k, v in shared.items() if k not in (*keys, "lr", "seed", "rounds")} | {"seed": SEEDS}
+        varied = [k for k in best[0][0].to_dict() if k not in shared and k not in ("lr", "seed", "rounds")]
+        points = [{**{k: e.to_dict()[k] for k in varied}, "lr": lr} for e, lr in best if lr is not None]
+        lines = ["# Written by results/frontier.py: the step size that was best on the first seed, on four more.\n"]
+        lines += [f"{k} = {_toml(v)}" for k, v in shared.items()]
+        # An axis of numbers stands for the points: each override turns one into a method in a setting.
+        lines += [f"lr = {_toml([float(k + 1) for k in range(len(points))])}", ""]
+        for k, point in enumerate(points):
+            settings = ", ".join(f"{key} = {_toml(value)}" for key, value in point.items())
+            lines += ["[[override]]", f"when = {{lr = {float(k + 1)}}}", f"set = {{{settings}}}", ""]
+        write_text(self.place / "seeds.toml", "\n".join(lines))
+        return missing
+
+    def measured(self, cells: Sequence[Cell]) -> dict[str, Any]:
+        """Means over the seeds, bytes, and the mean paired difference from the base with its 95 % t-interval."""
+        panels: dict[str, list[Cell]] = {}
+        for cell in cells:
+            panels.setdefault(getattr(cell.experiment, self.panel), []).append(cell)
+        rows = []
+        for name, members in panels.items():
+            base = next((c for c in members if self._is_base(c.experiment)), None)
+            for cell in members:
+                rows.append({"panel": name, **_row(cell, base)})
+        return {"item": self.name, "title": self.title, "commands": self.commands, "cells": rows}
+
+    def _is_base(self, experiment: Experiment) -> bool:
+        return all(getattr(experiment, key) == value for key, value in self.base.items())
+
+    def draw(self, told: dict[str, Any], path: Path) -> None:
+        """Accuracy against the share of bytes, or against what is lost; a line of points for each panel."""
+        figure = load_matplotlib().figure.Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.subplots()
+        for panel in dict.fromkeys(row["panel"] for row in told["cells"]):
+            rows = [row for row in told["cells"] if row["panel"] == panel and row["mean"] and row["share"]]
+            if self.panel == "method":
+                places = [
+                    float(row["topology"].rpartition("drop=")[2] or 0) if "drop" in row["topology"] else 0.0
+                    for row in rows
+                ]
+            else:
+                places = [row["share"] for row in rows]
+            spread = [100 * (row["std"] or 0.0) for row in rows]
+            line = "-" if self.panel == "method" else "none"
+            axes.errorbar(places, [100 * r["mean"] for r in rows], spread, fmt="o", linestyle=line, label=panel)
+            if self.panel != "method":
+                for row, place in zip(rows, places, strict=True):
+                    axes.annotate(row["label"], (place, 100 * row["mean"]), fontsize=6)
+        if self.panel == "method":
+            axes.set_xlabel("share of the exchanges that are lost")
+        else:
+            axes.set_xscale("log")
+            axes.set_xlabel("bytes, as a share of Momentum Tracking's")
+        axes.set_ylabel("test accuracy (%)")
+        axes.legend(fontsize=7)
+        save(figure, path)
+
+
+COMPARISONS = [
+    Comparison(
+        "frontier", "Accuracy against bytes, LeNet on CIFAR-10, ring of 8", "partition", {"method": "momentum-tracking"}
+    ),
+    Comparison(
+        "lossy", "Lossy links, LeNet on CIFAR-10, ring of 8, four classes per node", "method", {"topology": "ring"}
+    ),
+]
+
+
+def _row(cell: Cell, base: Cell | None) -> dict[str, Any]:
+    e = cell.experiment
+    steps = f", {e.every} steps of SGD" if e.inner else ""
+    row = {
+        "label": f"{e.label}{steps}",
+        **{key: getattr(e, key) for key in ("method", "topology", "inner", "every")},
+        "lr": cell.lr,
+        "mean": cell.mean,
+        "std": cell.std,
+        "seeds": cell.seeds,
+        "bytes": _bytes(cell.runs[0]) if cell.runs else None,
+        "missing": cell.missing,
+        "runs": [run.directory.name for run in cell.runs],
+    }
+    pairs = _paired(cell, base) if base is not None else []
+    half = t_quantile(len(pairs) - 1) * stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
+    share = row["bytes"] / _bytes(base.runs[0]) if row["bytes"] and base is not None and base.runs else None
+    return {**row, "share": share, "difference": fmean(pairs) if pairs else None, "interval": half}
+
+
+def _paired(cell: Cell, base: Cell) -> list[float]:
+    """The differences in accuracy over the seeds that both have."""
+    ours, theirs = ({run.experiment.seed: run.rows[-1]["accuracy"] for run in c.runs} for c in (cell, base))
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def _bytes(run: StoredRun) -> float:
+    return float(run.rows[-1]["bytes_sent"])
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value)
+
+
+def main() -> int:
+    """Write the seeds of one comparison."""
+    known = {c.name: c for c in COMPARISONS}
+    if len(sys.argv) != 2 or sys.argv[1] not in known:
+        print(f"usage: python results/frontier.py {{{','.join(known)}}}", file=sys.stderr)
+        return 2
+    missing = known[sys.argv[1]].write_seeds()
+    if missing:
+        print(f"{len(missing)} runs of {sys.argv[1]}/sweep.toml are not finished; run this again after them.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
