@@ -33,13 +33,12 @@ def node(rank: int, repeats: int, queue: Any) -> None:
         models = [torch.nn.Parameter(torch.randn(dim)) for _ in range(2)]
         sites = gs.Sites(f"127.0.0.1:{PORT}", name=f"site-{rank}", at_least=NODES)
         with_sites = getattr(gs.optim, name)([models[0]], lr=1e-3, topology="complete", sites=sites)
-        models[0].grad = torch.randn(dim)
+        torch.manual_seed(rank + 1)
+        for model in models:
+            model.grad = torch.randn(dim)
         _warm_up(with_sites)
         group = _group(f"{name}-{dim}", rank)
         without = getattr(gs.optim, name)([models[1]], lr=1e-3, topology="complete", group=group)
-        torch.manual_seed(rank)
-        for model in models:
-            model.grad = torch.randn(dim)
         _warm_up(without)
         times = [(_seconds(with_sites, count), _seconds(without, count)) for _ in range(repeats)]
         queue.put((name, dim, rank, times))

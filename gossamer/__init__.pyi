@@ -48,7 +48,7 @@ from .methods import RelaySum as RelaySum
 from .methods import RelaySumM as RelaySumM
 from .methods import State as State
 from .methods import TrackingState as TrackingState
-from .network.sites import Sites as Sites
+from .network import Sites as Sites
 from .optim import Checkpoints as Checkpoints
 from .optim import average_ as average_
 from .optim import averaged as averaged

@@ -3,5 +3,6 @@
 from gossamer.network.contract import Network, Pending, Ready
 from gossamer.network.distributed import DistributedNetwork
 from gossamer.network.simulated import SimulatedNetwork
+from gossamer.network.sites import Change, Sites
 
-__all__ = ["DistributedNetwork", "Network", "Pending", "Ready", "SimulatedNetwork"]
+__all__ = ["Change", "DistributedNetwork", "Network", "Pending", "Ready", "SimulatedNetwork", "Sites"]

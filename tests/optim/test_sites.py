@@ -39,6 +39,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         director.start(EBRO, method="DSGD", names=NAMES[:5])
         director.processes[EBRO].join(10)
         told["log of the one with another method"] = director.log(EBRO)
+        director.advance(NAMES[:4])
         director.kill_coordinator()
         director.advance(NAMES[:4])
         director.start_coordinator()
