@@ -94,8 +94,9 @@ def test_the_log_says_who_left_and_why_and_who_is_left(story: dict[str, Any]) ->
 
 
 def test_on_change_and_stats_tell_the_same(story: dict[str, Any]) -> None:
-    assert len(story["changes"]) == story["end"][CHER]["stats"]["changes"] >= 6
-    _, round, sites, left, joined = story["changes"][0]
+    counted = story["end"][CHER]["stats"]["changes"]  # since it came back
+    assert len(story["changes"]) >= counted >= 6
+    _, round, sites, left, joined = next(change for change in story["changes"] if DART in change[3])
     assert (sites, list(left), joined) == ([AARE, BODE, CHER], [DART], [])
     assert 0 < round < 1500
     assert story["end"][CHER]["stats"]["sites"] == list(NAMES[:4])
