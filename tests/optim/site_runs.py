@@ -22,7 +22,7 @@ from gossamer.network.sites import Change, serve
 
 os.environ.setdefault("RUST_LOG", "error")  # torchft reads it when the processes below preload it
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch._dynamo", "gossamer.optim", "tests.optim.site_runs", "torchft"])
+_context.set_forkserver_preload(["tests.forked"])
 
 NAMES = ("aare", "bode", "cher", "dart", "ebro", "fulda", "gail", "havel")
 LOOPBACK = "127.0.0.1"
