@@ -60,7 +60,7 @@ def plan(
     >>> from gossamer.topology import ring
     >>> traffic = plan("motef", ring(8), parameters=1_000_000, link=1e8, step=0.2)
     >>> round(traffic.bytes), round(traffic.wire, 2), traffic.waiting
-    (2062504, 0.17, 0.0)
+    (2062512, 0.17, 0.0)
     """
     chosen, outer = _with_every(methods.resolve(method), every)
     dim = whole_number(parameters, "the number of parameters", least=1)

@@ -30,6 +30,37 @@ def quantized(v: Vector, bits: int, block: int = 256) -> Vector:
     return result
 
 
+def signs(v: Vector, turn: int, block: int = 256) -> Vector:
+    """One bit: the signs and the mean size of every block after a rotation, which is other in every turn; then back."""
+    block = min(block, 1 << (len(v) - 1).bit_length())
+    rows = 1 << (block.bit_length() // 2)
+    columns = block // rows
+    flips = [_coin(turn * (rows + columns) + k) for k in range(rows + columns)]
+
+    def entry(p: int, q: int) -> int:
+        """How the number at place p of a block enters the number at place q of the rotated one: 1 or -1."""
+        (row, column), (other_row, other_column) = divmod(p, columns), divmod(q, columns)
+        parity = (row & other_row).bit_count() + (column & other_column).bit_count()
+        return int(flips[row] * flips[rows + column] * (-1) ** parity)
+
+    result = np.zeros_like(v)
+    for first in range(0, len(v), block):
+        part = v[first : first + block]
+        turned = [sum(entry(p, q) * part[p] for p in range(len(part))) for q in range(block)]
+        size = np.float64(np.float32(sum(abs(number) for number in turned) / block))
+        for p in range(len(part)):
+            result[first + p] = size * sum(entry(p, q) * (1 if turned[q] >= 0 else -1) for q in range(block)) / block
+    return result
+
+
+def _coin(k: int) -> int:
+    """1 or -1, by the generator SplitMix64 (Steele, Lea and Flood, 2014) at place k."""
+    mixed = k * 0x9E3779B97F4A7C15 % 2**64
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ mixed >> shift) * factor % 2**64
+    return -1 if mixed >> 63 else 1
+
+
 def largest(v: Vector, share: float) -> Vector:
     """The largest numbers in size, rounded to float32, and 0 elsewhere."""
     kept = sorted(range(len(v)), key=lambda k: -abs(v[k]))[: max(1, math.ceil(share * len(v) - 1e-9))]
@@ -39,12 +70,14 @@ def largest(v: Vector, share: float) -> Vector:
     return result
 
 
-def compressed(spec: str, v: Vector) -> Vector:
-    """What "identity", "quantize:bits=B" or "top-k:share=S" keeps of a vector."""
+def compressed(spec: str, v: Vector, turn: int) -> Vector:
+    """What "identity", "quantize:bits=B" or "top-k:share=S" keeps of a vector in the turn-th message."""
     name, _, value = spec.partition(":")
     number = value.partition("=")[2]
     if name == "identity":
         return v.copy()
+    if spec == "quantize:bits=1":
+        return signs(v, turn)
     return quantized(v, int(number)) if name == "quantize" else largest(v, float(number))
 
 
@@ -52,12 +85,13 @@ class Ledger:
     """What everybody knows of a vector of everybody: each node keeps a copy for itself and each of its neighbours."""
 
     def __init__(self, world: World, spec: str, start: Vectors) -> None:
-        self.world, self.spec = world, spec
+        self.world, self.spec, self.turn = world, spec, 0
         self.known: dict[int, Vectors] = {i: {j: start[j].copy() for j in world.weights(0)[i]} for i in world.nodes}
 
     def send(self, x: Vectors) -> None:
         """Everybody tells its neighbours what they do not know yet, compressed; all add it to their copies."""
-        letters = {i: compressed(self.spec, x[i] - self.known[i][i]) for i in self.world.nodes}
+        letters = {i: compressed(self.spec, x[i] - self.known[i][i], self.turn) for i in self.world.nodes}
+        self.turn += 1
         for i in self.world.nodes:
             for j in self.known[i]:
                 self.known[i][j] = self.known[i][j] + letters[j]
