@@ -31,12 +31,12 @@ parser.add_argument("--checkpoints", default="checkpoints", help="directory in w
 args = parser.parse_args()
 logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
 
-# The data of this hospital, which never leave it: three of the ten digits, chosen by its name.
+# The data of this hospital, which never leave it: the even digits or the odd ones, by its name.
 digits = gossamer.data.load("digits")
-first = zlib.crc32(args.name.encode()) % 10
-mine = torch.isin(digits.train_targets, torch.tensor([first, (first + 3) % 10, (first + 6) % 10]))
+number = zlib.crc32(args.name.encode())
+mine = digits.train_targets % 2 == number % 2
 inputs, targets = digits.normalization(digits.train_inputs[mine]), digits.train_targets[mine]
-batches = torch.Generator().manual_seed(first)
+batches = torch.Generator().manual_seed(number)
 
 torch.manual_seed(0)
 model = gossamer.models.SmallCNN(digits.sample_shape, digits.num_classes)
