@@ -210,9 +210,10 @@ def on_a_node(out: Path) -> None:
     with BatchMemoryManager(
         data_loader=site.loader, max_physical_batch_size=3 + 6 * node, optimizer=site.stepping
     ) as pieces:
-        site.train(15, pieces)
+        sizes = first + site.train(15, pieces)
     told = {
         "first": first,
+        "empty": sizes.count(0),
         "gradient": gradient[:5].tolist(),
         "stats": site.optimizer.stats(),
         "steps": sum(steps for _, _, steps in site.engine.accountant.history),
@@ -239,6 +240,7 @@ def test_noise_is_drawn_per_node(told: list[dict[str, Any]]) -> None:
 
 def test_virtual_steps_keep_the_nodes_in_step(told: list[dict[str, Any]]) -> None:
     assert [t["stats"]["round"] for t in told] == [16, 16]
-    assert [t["steps"] + t["stats"]["idle"] for t in told] == [16, 16]
+    # An empty batch is a step of Opacus, and there was nothing to learn from.
+    assert [t["steps"] + t["stats"]["idle"] - t["empty"] for t in told] == [16, 16]
     assert told[0]["stats"]["idle"] > told[1]["stats"]["idle"]
     assert all(t["finite"] for t in told)
