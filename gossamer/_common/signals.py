@@ -15,6 +15,8 @@ _GRACE = 0.7
 PATIENCE = 0.6
 """Seconds in which a round that is under way may end. With the grace period, and the time in which the system frees the
 memory of a large model, it makes less than two."""
+WORKER = "gossamer-worker"
+"""The name of a thread that may be in the middle of a long operation, for which nobody waits after Ctrl-C."""
 _MOMENT = 0.05
 """Seconds in which a generator that is being closed has ended."""
 

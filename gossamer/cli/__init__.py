@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from gossamer._common.formatting import printable, say
+from gossamer._common.signals import WORKER
 
 if TYPE_CHECKING:
     from cyclopts import CycloptsError
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except GossamerError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        if any(thread.name.startswith("gossamer-worker") for thread in threading.enumerate()):
+        if any(thread.name == WORKER for thread in threading.enumerate()):
             say("gossamer: interrupted; what is finished is kept", error=True)
             os._exit(130)  # else Python would wait for what they are computing
         _fail("interrupted; what is finished is kept", 130)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import whole_number
+from gossamer._common.signals import WORKER
 from gossamer.errors import InputError
 
 _M_TRIM_THRESHOLD = -1
@@ -125,7 +126,9 @@ class Workers:
         torch.set_num_threads(1)
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         # Daemons: at its end, Python would wait for others, after Ctrl-C too.
-        self._others = [Thread(target=_work, args=(self._tasks,), daemon=True) for _ in range(self.number - 1)]
+        self._others = [
+            Thread(target=_work, args=(self._tasks,), name=WORKER, daemon=True) for _ in range(self.number - 1)
+        ]
         for thread in self._others:
             thread.start()
         keep_freed_memory()
