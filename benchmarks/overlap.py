@@ -47,8 +47,11 @@ from gossamer.network import DistributedNetwork
 from gossamer.optim.optimizers import optimizer_of
 
 RATE = "100mbit"
-BUFFERS = "4096 65536 262144"
-"""Socket buffers of at most 256 KiB: a message of two vectors does not fit, so sending it takes repeated writes."""
+SMALL = {"rmem": "4096 65536 262144", "wmem": "4096 65536 262144"}
+"""Socket buffers of at most 256 KiB: a message of two of LeNet's vectors does not fit, so sending takes several writes."""
+USUAL = {"rmem": "4096 131072 6291456", "wmem": "4096 16384 4194304"}
+"""Linux's own, for messages of megabytes. With small ones a link that is full in both directions carries half as much:
+acknowledgements wait behind data in the sender's queue, and a window of 128 KiB is used up before they arrive."""
 WAIT, ALL, SHORTER = 0.05, 0.9, 1.0
 """The limits: waiting with overlap, waiting without it (nearly the whole transfer), and the time of a round."""
 LEAST = 1.5
@@ -92,8 +95,8 @@ def node(argument: str) -> None:
     options = json.loads(argument)
     rank, rounds, case = options["rank"], options["rounds"], Case(**options["case"])
     torch.set_num_threads(1)
-    for buffer in ("rmem", "wmem"):
-        Path(f"/proc/sys/net/ipv4/tcp_{buffer}").write_text(BUFFERS, encoding="utf-8")
+    for buffer, sizes in (USUAL if case.plan else SMALL).items():
+        Path(f"/proc/sys/net/ipv4/tcp_{buffer}").write_text(sizes, encoding="utf-8")
     dist.init_process_group("gloo", init_method="tcp://10.0.0.1:29500", rank=rank, world_size=case.nodes)
     graph = topology.ring(case.nodes)
     if case.plan:

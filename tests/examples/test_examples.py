@@ -3,11 +3,15 @@
 import re
 import runpy
 import shlex
+import socket
 import sys
+import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
+from gossamer.cli import main
 from tests.processes import run_nodes, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -82,6 +86,43 @@ def test_own_method_is_checked_and_simulated(tmp_path: Path) -> None:
 def test_own_method_follows_the_simulator_on_real_nodes(tmp_path: Path) -> None:
     printed = run(tmp_path, "own_method.py --rounds 10", 2)
     assert float(re.search(r"real: 2 nodes, parameters differ .* by (\S+) of the largest", printed)[1]) < 1e-5
+
+
+def test_hospitals_go_on_without_one_and_with_it_again(tmp_path: Path) -> None:
+    pytest.importorskip("torchft", reason="pip install -e '.[elastic]'")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = f"--coordinator 127.0.0.1:{port} --at-least 2 --rounds 400 --pause 0.01"
+    processes = [start(tmp_path / "coordinator.out", main, ["coordinator", "--port", str(port)])]
+
+    def begin(name: str) -> BaseProcess:
+        command = f"hospital.py {name} {options} --checkpoints {tmp_path / 'checkpoints'}"
+        processes.append(start(tmp_path / f"{name}.out", _main, command))
+        return processes[-1]
+
+    def wait_for(words: str) -> None:
+        deadline = time.monotonic() + 60
+        while words not in (said := (tmp_path / "oslo.out").read_text(encoding="utf-8")):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+
+    try:
+        (tmp_path / "oslo.out").touch()
+        hospitals = [begin(name) for name in ("oslo", "bergen", "tromso")]
+        wait_for("round   100  3 hospitals")
+        hospitals.pop().kill()
+        wait_for("tromso left before round")
+        hospitals.append(begin("tromso"))
+        for hospital in hospitals:
+            hospital.join(60)
+        assert [hospital.exitcode for hospital in hospitals] == [0, 0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    for name in ("oslo", "bergen", "tromso"):
+        last = (tmp_path / f"{name}.out").read_text(encoding="utf-8").splitlines()[-1]
+        assert float(re.search(r"round   400  3 hospitals  all ten digits: ([\d.]+)%", last)[1]) > 90
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 """One long run of up to eight sites to which random things happen.
 
 python -m tests.optim.site_events PLACE EVENTS SEED [hosts]        # with `hosts` every site has a network of its own
+python -m tests.optim.site_events PLACE split                      # five such sites, two of which are cut off together
 """
 
 import json
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -145,6 +147,24 @@ def run(place: Path, events: int, seed: int, hosts: bool) -> dict[str, Any]:
     return told
 
 
+def split(place: Path) -> None:
+    """Cut two of five sites off, which still reach each other, for three times their patience."""
+    five, two = NAMES[:5], NAMES[3:5]
+    plan = {"rounds": 1500, "pace": 0.01, "patience": PATIENCE, "at_least": 2}
+    with Director(place, five, coordinator=BRIDGE, hosts=True, **plan) as director:
+        director.advance(five, 20, 60)
+        subprocess.run("ip link add other type bridge && ip link set other up", shell=True, check=True)
+        director.connect(two, "other")
+        time.sleep(OUTAGE)
+        during = {name: director.round(name) for name in five}
+        director.advance(five[:3])
+        later = {name: director.round(name) for name in five}
+        director.connect(two, "switch")
+        end = director.finish(120)
+        told = {"during": during, "later": later, "end": end, "logs": {name: director.log(name) for name in five}}
+    (place / "split.json").write_text(json.dumps(told))
+
+
 def table(times: Sequence[tuple[str, float]]) -> str:
     """Per kind: how often, the median and the worst time to the next round."""
     rows = ["| event | times | median | worst |", "|---|---|---|---|"]
@@ -156,6 +176,8 @@ def table(times: Sequence[tuple[str, float]]) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == ["split"]:
+        sys.exit(split(Path(sys.argv[1])))
     measured = run(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["hosts"])
     print(table(measured["times"]))
     print({name: (t["round"], round(t["accuracy"], 3)) for name, t in measured["end"].items()}, measured["last event"])

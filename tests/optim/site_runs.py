@@ -215,6 +215,11 @@ class Director:
         """Bring the link of a host "up" or "down"."""
         subprocess.run(["ip", "link", "set", f"port-{name}", state], check=True)
 
+    def connect(self, names: Sequence[str], bridge: str) -> None:
+        """Move the links of hosts to a bridge."""
+        for name in names:
+            subprocess.run(["ip", "link", "set", f"port-{name}", "master", bridge], check=True)
+
     # What is known of them -------------------------------------------------------------------------------------------
 
     def made(self, name: str) -> list[tuple[float, int]]:

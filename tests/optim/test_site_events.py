@@ -35,6 +35,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> float:
         return mean_accuracy(director.finish(600))
 
 
+def between_hosts(place: Path, *arguments: str) -> None:
+    """Run `site_events` where every site has a network of its own."""
+    command = [sys.executable, "-m", "tests.optim.site_events", str(place), *arguments]
+    subprocess.run([*WORLD, "sh", "-c", NETWORK, "sh", *command], check=True, timeout=1700)
+
+
 def mean_accuracy(end: dict[str, Any]) -> float:
     return sum(told["accuracy"] for told in end.values()) / len(end)
 
@@ -61,6 +67,23 @@ def test_a_hundred_events_on_loopback(tmp_path: Path, undisturbed: float) -> Non
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_a_hundred_events_between_hosts(tmp_path: Path, undisturbed: float) -> None:
-    command = [sys.executable, "-m", "tests.optim.site_events", str(tmp_path), str(EVENTS), str(SEED), "hosts"]
-    subprocess.run([*WORLD, "sh", "-c", NETWORK, "sh", *command], check=True, timeout=1700)
+    between_hosts(tmp_path, str(EVENTS), str(SEED), "hosts")
     check(json.loads((tmp_path / "events.json").read_text()), undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_of_a_split_network_only_the_part_with_the_coordinator_goes_on(tmp_path: Path) -> None:
+    between_hosts(tmp_path, "split")
+    told = json.loads((tmp_path / "split.json").read_text())
+    connected, cut_off = NAMES[:3], NAMES[3:5]
+    assert all(told["later"][name] >= told["during"][name] + 10 for name in connected)
+    for name in cut_off:
+        assert told["later"][name] == told["during"][name] < told["during"][connected[0]]
+        assert "the coordinator at 10.9.0.254" in told["logs"][name]
+        assert "waiting for it" in told["logs"][name]
+    assert {end["round"] for end in told["end"].values()} == {1500}
+    assert "it was silent for 2 s" in told["logs"][connected[0]]
+    assert "dart and ebro joined before round" in told["logs"][connected[0]]
+    models = torch.tensor([end["x"] for end in told["end"].values()])
+    assert (models - models.mean(0)).norm(dim=1).max() < 0.01 * models.mean(0).norm()

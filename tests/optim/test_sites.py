@@ -130,6 +130,18 @@ def test_when_all_are_killed_they_resume_to_the_same_bits(tmp_path: Path) -> Non
     assert ends[0] == ends[1]
 
 
+def test_below_at_least_those_that_are_there_wait_and_say_so(tmp_path: Path) -> None:
+    with Director(tmp_path, NAMES[:3], rounds=150, pace=0.01, at_least=3, patience=5.0) as director:
+        director.advance(director.names, 20)
+        director.kill(BODE)
+        director.until(lambda: "2 of at least 3 sites are there (aare, cher); waiting for more" in director.log(AARE))
+        stopped = director.round(AARE)
+        director.start(BODE)
+        end = director.finish()
+    assert stopped < 150
+    assert {told["round"] for told in end.values()} == {150}
+
+
 def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
     assert story["disk"] == {f"node-{name}": "round-000001500.ckpt" for name in NAMES[:4]}
 
