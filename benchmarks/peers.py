@@ -13,6 +13,7 @@ the one-peer exponential graph one in both libraries. Tracking sends two vectors
 """
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
@@ -116,6 +117,7 @@ def node(rank: int, store: str, names: list[str], lrs: list[float], repeats: int
     for seed in range(repeats):
         for lr in lrs:
             for name in names:
+                gc.collect()  # nothing of the run before is left
                 mine = train(CANDIDATES[name], lr, seed, steps)
                 told: list[Any] = [None] * NODES
                 dist.all_gather_object(told, mine)

@@ -157,7 +157,9 @@ def remove_unfinished(directory: Path) -> None:
 def refuse_foreign(path: Path, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     """Refuse a checkpoint whose settings, as far as we have them, are not ours; the first difference is named."""
     for key, value in ours.items():
-        if theirs.get(key) != value:
+        with taking_over(path):  # what is compared with may be anything
+            differs = bool(theirs.get(key) != value)
+        if differs:
             raise InputError(
                 f"The checkpoint {path} belongs to another run: its {key} is {said(theirs.get(key), repr)}, this run's "
                 f"is {said(value, repr)}; choose another directory, or use the settings it was made with."

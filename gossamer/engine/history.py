@@ -208,6 +208,7 @@ class Meter:
         self._loss.copy_(saved["loss"])
         self._rounds, self._samples = int(saved["rounds"]), int(saved["samples"])
         self.seconds = float(saved["seconds"])
+        float(self._rounds), float(self._samples)  # raises here if they are larger than any run's
 
 
 _WITHOUT_FLOAT64 = {"mps"}
