@@ -128,10 +128,10 @@ class Messenger:
             if len(works) != len(operations):  # one work for all
                 works = works[-1:] * len(operations)
             return works[len(receives) :], works[: len(receives)]
-        return (
-            [self._start(self.group.send, j, round, raw) for _, j, raw in sends],  # type: ignore[union-attr]
-            [self._start(self.group.recv, j, round, raw) for _, j, raw in receives],  # type: ignore[union-attr]
-        )
+        # gloo sends data when word has come that the other end receives. Behind our own data that word would be late:
+        # the two would send one after the other instead of at the same time.
+        received = [self._start(self.group.recv, j, round, raw) for _, j, raw in receives]  # type: ignore[union-attr]
+        return [self._start(self.group.send, j, round, raw) for _, j, raw in sends], received  # type: ignore[union-attr]
 
     def _start(self, verb: Any, peer: int, round: int, raw: Tensor) -> Any:
         """Start one transfer; a connection that is already closed shows here.
