@@ -53,8 +53,8 @@ SMALL = {"rmem": "4096 65536 262144", "wmem": "4096 65536 262144"}
 """Socket buffers of at most 256 KiB: a message of two of LeNet's vectors does not fit, so it takes several writes."""
 USUAL = {"rmem": "4096 131072 6291456", "wmem": "4096 16384 4194304"}
 """Linux's own, for the messages of a million parameters."""
-WAIT, ALL, SHORTER = 0.05, 0.9, 1.0
-"""The limits: waiting with overlap, waiting without it (nearly the whole transfer), and the time of a round."""
+WAIT, ALL, SHORTER = 0.05, 0.8, 1.0
+"""The limits: waiting with overlap, waiting without it (most of the transfer), and the time of a round."""
 LEAST = 1.5
 WARM_UP = 3
 COMPUTE, PLANNED, STEPS = 0.2, 0.15, 10

@@ -290,6 +290,8 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
             self._skipped += 1
             for bucket, rule in zip(self._buckets, rules, strict=True):
                 load(bucket, rule, True)
+        if self.membership is not None:
+            self.membership.secure(now)
         for bucket, rule in zip(self._buckets, rules, strict=True):
             if isinstance(rule.shrink, Tensor) or rule.shrink != 1:
                 bucket.state.shrink(bucket.x, rule.shrink)

@@ -61,6 +61,7 @@ class Membership:
         self._optimizer, self._given, self._needs = optimizer, given, facts.needs
         self._overlaps = facts.overlaps
         self._together = self._started = self._lost_state = self._called = self._planned = False
+        self._changing = False
         self._reasons: dict[str, str] = {}
         self._notice = self._tries = 0
         self._past: Counter[str] = Counter()
@@ -118,14 +119,8 @@ class Membership:
         """The optimizer's update, with whoever is there when it succeeds."""
         optimizer = self._optimizer
         while True:
-            touched = [b for b in optimizer._buckets if not self._waits_first(b, now)]
+            self._changing = False
             try:
-                # Nothing is changed before all messages of an overlapping method are there.
-                for bucket in optimizer._buckets:
-                    if bucket in touched:
-                        bucket.keep(optimizer.moves_between_steps)
-                    else:
-                        bucket.drain()
                 optimizer._update(now, rules, load, overflow)
                 self.sites.progress()
                 self._tries = 0
@@ -136,16 +131,29 @@ class Membership:
                 if not optimizer.network.failed:
                     raise
                 for bucket, rule in zip(optimizer._buckets, rules, strict=True):
-                    if bucket in touched:
+                    if self._changing and not self._waits_first(bucket, now):
                         bucket.undo(rule.method, bucket.born < now)
                 if self.is_mine(error):
-                    self._lost_state = len(touched) < len(optimizer._buckets)
+                    waited = any(self._waits_first(bucket, now) for bucket in optimizer._buckets)
+                    self._lost_state = self._changing and waited
                     self.leave()
                     raise
             self.regroup()
             now = optimizer.round
             rules, _ = optimizer._rules.of(optimizer.param_groups, optimizer.method_options)
             overflow = overflow or optimizer._outdated
+
+    def secure(self, now: int) -> None:
+        """Before the optimizer changes anything: no fault of another site can then leave a round half made.
+
+        A step that waits first has all its messages. Of any other, what it changes before it waits is remembered.
+        """
+        for bucket in self._optimizer._buckets:
+            if self._waits_first(bucket, now):
+                bucket.drain()
+            else:
+                bucket.keep(self._optimizer.moves_between_steps)
+        self._changing = True
 
     def together(self, work: Callable[[], None]) -> None:
         """What all sites do at once between two steps, with whoever is there when it succeeds."""
