@@ -78,6 +78,40 @@ Path(f"{os.environ['RANK']}.json").write_text(json.dumps({"numbers": numbers, "w
 """
 
 
+# Where sites come and go there is no launcher: the meeting point runs the coordinator, inside the tunnels.
+COME_AND_GO = """
+  [ $1 != berlin ] || "$PYTHON" -m gossamer coordinator --host 10.77.0.1 >coordinator.out 2>&1 &
+  "$PYTHON" sites.py $1
+"""
+ONE_LEAVES = """
+import json, os, sys, time
+from pathlib import Path
+
+import torch
+
+import gossamer as gs
+
+name = sys.argv[1]
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 1)
+sites = gs.Sites("10.77.0.1:29510", name=name, at_least=2, patience=10)
+optimizer = gs.optim.MomentumTracking(model.parameters(), lr=0.01, topology="ring", sites=sites)
+inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(len(name))) + len(name)
+while optimizer.round < 300:
+    optimizer.zero_grad()
+    (model(inputs) - inputs.sum(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+    there = optimizer.stats()["sites"]
+    if name == "lima" and len(there) == 3 and optimizer.round >= 100:
+        Path("lima.json").write_text(json.dumps([optimizer.round, there]))
+        os._exit(0)
+    time.sleep(0.01)
+optimizer.close()
+Path(f"{name}.json").write_text(json.dumps([optimizer.round, there]))
+"""
+
+
 def plan(mesh: bool) -> str:
     """Berlin in the middle; in a mesh the training chooses its neighbours."""
     neighbours = "" if mesh else 'neighbours = ["berlin"]'
@@ -120,7 +154,27 @@ def test_three_sites_train_to_the_same_bits(tmp_path: Path, mesh: bool) -> None:
     assert [site["waited"] for site in told] == (
         [["1", "2"], ["0", "2"], ["0", "1"]] if mesh else [["lima", "tokyo"], ["berlin"], ["berlin"]]
     )
-    inside, outside = ((tunnels / f"{where}.bytes").read_bytes() for where in ("inside", "outside"))
+    assert_nothing_is_seen_outside(tunnels)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_sites_that_come_and_go_stay_inside_the_tunnels(tmp_path: Path) -> None:
+    pytest.importorskip("torchft")
+    (tmp_path / "sites.py").write_text(ONE_LEAVES, encoding="utf-8")
+    (tmp_path / "sites.toml").write_text(plan(mesh=True), encoding="utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        main(["links", str(tmp_path / "sites.toml"), "--out", str(tmp_path / "links"), "--mesh"])
+    run_sites(NETWORK.replace("  links/$1/launch.sh train.py\n", COME_AND_GO), tmp_path)
+    told = {site: json.loads((tmp_path / f"{site}.json").read_text(encoding="utf-8")) for site in SITES}
+    assert told["berlin"] == told["tokyo"] == [300, ["berlin", "tokyo"]]
+    assert 100 <= told["lima"][0] < 300
+    assert_nothing_is_seen_outside(tmp_path)
+
+
+def assert_nothing_is_seen_outside(place: Path) -> None:
+    inside, outside = ((place / f"{where}.bytes").read_bytes() for where in ("inside", "outside"))
     mark = b"remassog"  # what every message begins with
     assert mark in inside
     assert mark not in outside

@@ -53,7 +53,7 @@ def site(name: str, place: Path, plan: dict[str, Any], host: str = "") -> None:
         optimizer: optim.DecentralizedOptimizer = optim.Outer(inner, every=2, **options)
     else:
         optimizer = getattr(optim, plan["method"])(model.parameters(), lr=plan["lr"], **options)
-    scheduler = torch.optim.lr_scheduler.StepLR(inner or optimizer, 1000, gamma=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner or optimizer, 1000, gamma=plan["decay"])
     extra = {"scheduler": scheduler, "batches": batches}
     saver = optim.Checkpoints(place / "disk", model, optimizer, every=plan["every"], extra=extra)
     made = (place / f"{name}.rounds").open("ab", buffering=0)
@@ -165,7 +165,7 @@ class Director:
             self.port = int(probe.getsockname()[1])
         self.plan: dict[str, Any] = {
             "method": "MomentumTracking", "topology": "ring", "lr": 0.05, "rounds": 400, "pace": 0.004, "patience": 1.5,
-            "at_least": 2, "every": 50, "task": "digits", "options": {}, "names": self.names,
+            "at_least": 2, "every": 50, "decay": 0.9, "task": "digits", "options": {}, "names": self.names,
             "coordinator": f"{coordinator}:{self.port}",
             **plan,
         }  # fmt: skip

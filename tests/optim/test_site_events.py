@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.namespaces import WORLD, hosts, why_not
-from tests.optim.site_events import BRIDGE, ROUNDS, run, table
+from tests.optim.site_events import BRIDGE, DECAY, ROUNDS, run, table
 from tests.optim.site_runs import NAMES, Director
 
 pytest.importorskip("torchft")
@@ -29,9 +29,8 @@ exec "$@"
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> float:
     """The mean accuracy where nothing happens."""
-    with Director(
-        tmp_path_factory.mktemp("quiet"), NAMES, rounds=ROUNDS, pace=0.0, at_least=8, patience=20.0
-    ) as director:
+    plan = {"rounds": ROUNDS, "pace": 0.0, "at_least": 8, "patience": 20.0, "decay": DECAY}
+    with Director(tmp_path_factory.mktemp("quiet"), NAMES, **plan) as director:
         return mean_accuracy(director.finish(600))
 
 
