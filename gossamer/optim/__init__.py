@@ -1,4 +1,4 @@
-"""The methods as optimizers for real nodes, started by torchrun, one process per node.
+"""The methods as optimizers for real nodes, one process per node, started by torchrun or, with `sites=`, by themselves.
 
 optimizer = gossamer.optim.MomentumTracking(model.parameters(), lr=0.05, momentum=0.9, topology="ring")
 """
