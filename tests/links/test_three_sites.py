@@ -96,7 +96,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 1)
 sites = gs.Sites("10.77.0.1:29510", name=name, at_least=2, patience=10)
-optimizer = gs.optim.MomentumTracking(model.parameters(), lr=0.01, topology="ring", sites=sites)
+optimizer = gs.optim.MomentumTracking(model.parameters(), lr=1e-4, topology="ring", sites=sites)
 inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(len(name))) + len(name)
 while optimizer.round < 300:
     optimizer.zero_grad()
