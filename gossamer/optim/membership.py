@@ -21,7 +21,7 @@ from gossamer.network import DistributedNetwork
 from gossamer.network.agreement import tell_all
 from gossamer.network.sites import Change, Gathering, Sites, names_in_words
 from gossamer.network.waiting import TIMEOUT, close_at_exit, unclosed
-from gossamer.optim.bucket import Bucket, mean_over
+from gossamer.optim.bucket import Bucket, average_buffers
 from gossamer.optim.meeting import Meeting, odd_ones_out
 from gossamer.optim.param_groups import Rule
 from gossamer.optim.restart import rounds_to_reach_all
@@ -298,7 +298,8 @@ class Membership:
             self._compare(leader, behind)
             state = self._state(net, leader, behind, net.node in holders)
             optimizer.continue_among(state, holders)
-            self._average_buffers(net, holders, newest)
+            if self.model is not None and len(holders) < net.n:
+                average_buffers(self.model, net, holders, newest)
             if net.node not in holders:
                 optimizer._outdated = True
             optimizer._hold(newest)
@@ -406,15 +407,6 @@ class Membership:
             self._reasons[name] = f"it differs from the others in the {key}"
         if differing:
             raise PeerError(f"{names_in_words(list(differing))} cannot join: other settings than the other sites.")
-
-    def _average_buffers(self, net: DistributedNetwork, holders: Sequence[int], round: int) -> None:
-        """A site that joins takes the mean of the model's buffers (BatchNorm's statistics), as it does of x."""
-        if self.model is None or len(holders) == net.n:
-            return
-        for buffer in filter(torch.is_floating_point, self.model.buffers()):
-            mean = mean_over(buffer, net, holders, round)
-            if net.node not in holders:
-                buffer.copy_(mean)
 
     def _tell_change(self, names: tuple[str, ...], round: int, told: Sequence[dict[str, Any]]) -> None:
         """One sentence in the log, and the user's function."""
