@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
-from gossamer._common.checks import whole_number
+from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.errors import InputError, PeerError
 from gossamer.network.waiting import LONGEST
 
@@ -98,7 +98,7 @@ class Sites:
             raise InputError(f"The coordinator is at HOST:PORT, for instance 10.77.0.1:29510, not '{coordinator}'.")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InputError(f"The name of a site consists of letters, digits, '.', '-' and '_', unlike {name!r}.")
-        if not 0 < float(patience) <= LONGEST or math.isnan(patience):
+        if not is_finite_number(patience) or not 0 < patience <= LONGEST:
             raise InputError(f"patience is {patience!r}, but it must be a number of seconds above 0.")
         self.coordinator, self.name = coordinator, name
         self.at_least = whole_number(at_least, "the least number of sites ('at_least')", least=1)

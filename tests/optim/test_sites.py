@@ -156,6 +156,8 @@ def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
         ({"name": "a b"}, "The name of a site consists of letters"),
         ({"at_least": 0}, "at_least"),
         ({"patience": 0}, "patience is 0, but it must be a number of seconds above 0."),
+        ({"patience": "60s"}, "patience is '60s', but it must be a number of seconds above 0."),
+        ({"patience": float("nan")}, "patience is nan, but it must be a number of seconds above 0."),
         ({"stale": 0}, "stale"),
     ],
 )
