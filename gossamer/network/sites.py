@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from http.client import HTTPException
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple, TypeVar
 
@@ -157,7 +158,7 @@ class Sites:
                 if self._heard - looked >= _LOOK and self._members:
                     looked = self._heard
                     self._strangers = self._present() - self._members
-            except (RuntimeError, OSError, ValueError):
+            except (RuntimeError, OSError, ValueError, HTTPException):
                 client = None
                 self._misses += 1
 

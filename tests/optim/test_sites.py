@@ -3,6 +3,8 @@
 import json
 import signal
 import sys
+import threading
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 from gossamer import InputError, Sites, optim, topology
+from gossamer.network import sites as network_sites
 from gossamer.network.sites import serve
 from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
 
@@ -194,6 +197,31 @@ def test_where_torchft_is_missing_sites_says_so(monkeypatch: pytest.MonkeyPatch)
 def test_a_coordinator_that_cannot_listen_says_so() -> None:
     with pytest.raises(InputError, match=r"cannot listen at 192\.0\.2\.1:29510 .*give a free --port"):
         serve("192.0.2.1", 29510)
+
+
+# The coordinator, and a site alone ------------------------------------------------------------------------------------
+
+
+def test_heartbeats_go_on_when_the_coordinator_dies_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites, gone, beats = Sites("localhost:1", name="oslo"), threading.Event(), []
+
+    class Client:
+        def heartbeat(self, *_: Any) -> None:
+            beats.append(1)
+            if len(beats) == 5:
+                gone.set()
+
+    def present() -> frozenset[str]:
+        raise IncompleteRead(b"<html>")
+
+    monkeypatch.setattr(network_sites, "_BEAT", 0.001)
+    monkeypatch.setattr(network_sites, "_LOOK", 0.0)
+    monkeypatch.setattr(sites, "_client", lambda seconds: Client())
+    monkeypatch.setattr(sites, "_present", present)
+    sites._members = frozenset([sites.id])
+    sites.progress()
+    sites._attend(gone)
+    assert len(beats) == sites._misses == 5
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
