@@ -211,17 +211,25 @@ class Sites:
         if len(set(names)) < len(names):
             time.sleep(_BEAT)  # the older one is about to leave
             return None
-        least = max(int(data.get("at_least", 1)) for _, _, data in members)
+        foreign = [name for name, (*_, data) in zip(names, members, strict=True) if said.keys() - data.keys()]
+        if foreign:
+            self._say(
+                f"{foreign[0]} runs another version of Gossamer; waiting until it leaves; install the same version "
+                f"everywhere"
+            )
+            self._pause(_BEAT)
+            return None
+        least = max(int(data["at_least"]) for _, _, data in members)
         if len(members) < least:
             self._say(f"{len(members)} of at least {least} sites are there ({', '.join(names)}); waiting for more")
             self._pause(_BEAT)
             return None
-        expected = {name for _, _, data in members for name in data.get("expects", ())} - set(names)
+        expected = {name for _, _, data in members for name in data["expects"]} - set(names)
         if expected and not any(d["live"] for *_, d in members) and time.monotonic() - began < self.patience:
             self._say(f"waiting for {names_in_words(sorted(expected))}, who took part in the last checkpoint")
             self._pause(_BEAT)
             return None
-        self._generation = 1 + max(int(data.get("generation", 0)) for _, _, data in members)
+        self._generation = 1 + max(int(data["generation"]) for _, _, data in members)
         digest = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16]
         rank = ids.index(self.id)
         group = None

@@ -4,8 +4,10 @@ import json
 import signal
 import sys
 import threading
+import time
 from http.client import IncompleteRead
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,6 +204,11 @@ def test_a_coordinator_that_cannot_listen_says_so() -> None:
 # The coordinator, and a site alone ------------------------------------------------------------------------------------
 
 
+def small_optimizer(model: nn.Module | None = None) -> optim.DSGD:
+    sites = Sites("localhost:1", name="oslo", at_least=1)
+    return optim.DSGD((model or nn.Linear(2, 1)).parameters(), lr=0.1, topology="ring", sites=sites)
+
+
 def test_heartbeats_go_on_when_the_coordinator_dies_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     sites, gone, beats = Sites("localhost:1", name="oslo"), threading.Event(), []
 
@@ -222,6 +229,27 @@ def test_heartbeats_go_on_when_the_coordinator_dies_while_it_answers(monkeypatch
     sites.progress()
     sites._attend(gone)
     assert len(beats) == sites._misses == 5
+
+
+def test_a_site_of_another_version_is_waited_for_until_it_leaves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    membership = small_optimizer().membership
+    sites, others = membership.sites, [("bergen~1~1", {"round": 5, "at_least": 1})]
+
+    def quorum(round: int, said: dict[str, Any]) -> Any:
+        there = [*others, (sites.id, said)]
+        return SimpleNamespace(
+            participants=[SimpleNamespace(replica_id=id, store_address="", data=data) for id, data in there]
+        )
+
+    monkeypatch.setattr(sites, "_quorum", quorum)
+    assert sites._gather(membership._told(), time.monotonic()) is None
+    assert "oslo: bergen runs another version of Gossamer; waiting until it leaves; install the same" in caplog.text
+    others.clear()
+    gathering = sites._gather(membership._told(), time.monotonic())
+    assert gathering is not None
+    assert gathering.names == ("oslo",)
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
