@@ -41,6 +41,7 @@ class AmongSites:
             self._saver._names = list(self._membership.names)
             self._saver._begun = self._saver.directory.is_dir()
             if not self._membership.began_together:
+                files.remove_unfinished(self._saver.directory)
                 self._saver.optimizer._outdated = False  # no gradient has been computed yet
                 self._save_after_change()
                 return int(self._saver.optimizer.round)

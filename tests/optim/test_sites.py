@@ -16,7 +16,7 @@ from torch import nn
 
 from gossamer import InputError, Sites, optim, topology
 from gossamer.network import sites as network_sites
-from gossamer.network.sites import serve
+from gossamer.network.sites import Gathering, serve
 from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
 
 pytest.importorskip("torchft")
@@ -250,6 +250,29 @@ def test_a_site_of_another_version_is_waited_for_until_it_leaves(
     gathering = sites._gather(membership._told(), time.monotonic())
     assert gathering is not None
     assert gathering.names == ("oslo",)
+
+
+def small_saver(directory: Path, monkeypatch: pytest.MonkeyPatch, live: bool) -> optim.Checkpoints:
+    """Of a site that meets only itself and, if `live`, then takes itself for one that others join."""
+    model = nn.Linear(2, 1)
+    optimizer = small_optimizer(model)
+    sites = optimizer.membership.sites
+
+    def meet(told: dict[str, Any]) -> Gathering:
+        return Gathering((sites.name,), 0, ({**told, "live": live},), None)
+
+    monkeypatch.setattr(sites, "meet", meet)
+    return optim.Checkpoints(directory, model, optimizer, every=1)
+
+
+def test_what_a_killed_process_has_not_finished_is_removed_when_its_site_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfinished = tmp_path / "node-oslo" / ".round-000000040.ckpt.0a1b.tmp"
+    unfinished.parent.mkdir()
+    unfinished.touch()
+    small_saver(tmp_path, monkeypatch, live=True).resume()
+    assert [path.name for path in unfinished.parent.iterdir()] == ["round-000000000.ckpt"]
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
