@@ -8,7 +8,8 @@ that one of them has reached: a site that was behind keeps its model and makes f
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +33,9 @@ log = logging.getLogger("gossamer")
 _TRIES = 20
 """Meetings in a row without a round after which something is wrong that meeting again does not cure."""
 
+_MOST_ROUNDS = 10**9
+"""The names of checkpoints have nine digits for them."""
+
 
 class Membership:
     """The part of an optimizer that knows who is there. `optimizer` is a `DecentralizedOptimizer`."""
@@ -50,6 +54,8 @@ class Membership:
         self.changes = 0
         self.saved: dict[str, Any] | None = None
         """A state out of a checkpoint, from which this site begins."""
+        self.saved_in: Path | None = None
+        """The file of that checkpoint."""
         self.model: nn.Module | None = None
         """The model whose buffers a site that joins takes from the others."""
         self.checkpointed: tuple[str, ...] | None = None
@@ -243,7 +249,10 @@ class Membership:
         """What this site says of itself when it meets the others."""
         round = self._optimizer.round
         if self.saved is not None:
-            round = int(self.saved["param_groups"][0]["round"])
+            with self._taking_over():
+                round = int(self.saved["param_groups"][0]["round"])
+                if not 0 <= round < _MOST_ROUNDS:
+                    raise ValueError(f"it is of round {round}")
         return {
             "round": round,
             "holds": round > 0 and not self._lost_state,
@@ -252,6 +261,10 @@ class Membership:
             "reasons": self._reasons,
             "called": self._called or not self._planned,
         }
+
+    def _taking_over(self) -> AbstractContextManager[None]:
+        """Around the code that takes over `saved`, which may be forged."""
+        return nullcontext() if self.saved is None else files.taking_over(str(self.saved_in))
 
     def _note(self) -> None:
         """Remember who failed, and why, to tell the others."""
@@ -296,8 +309,9 @@ class Membership:
             leader = next(i for i in holders if int(told[i]["round"]) == newest)
             behind = [i for i, t in enumerate(told) if i not in holders or int(t["round"]) < newest]
             self._compare(leader, behind)
-            state = self._state(net, leader, behind, net.node in holders)
-            optimizer.continue_among(state, holders)
+            with self._taking_over():
+                state = self._state(net, leader, behind, net.node in holders)
+                optimizer.continue_among(state, holders)
             if self.model is not None and len(holders) < net.n:
                 average_buffers(self.model, net, holders, newest)
             if net.node not in holders:

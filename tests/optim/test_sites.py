@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from gossamer import InputError, Sites, optim, topology
+from gossamer._common import checkpoint_file as files
 from gossamer.network import sites as network_sites
 from gossamer.network.sites import Gathering, serve
 from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
@@ -273,6 +274,29 @@ def test_what_a_killed_process_has_not_finished_is_removed_when_its_site_joins(
     unfinished.touch()
     small_saver(tmp_path, monkeypatch, live=True).resume()
     assert [path.name for path in unfinished.parent.iterdir()] == ["round-000000000.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("forged", "reason"),
+    [
+        ({"param_groups": []}, "IndexError"),
+        ({"param_groups": [{}]}, "KeyError: 'round'"),
+        ({"param_groups": [{"round": 2**80}]}, "ValueError: it is of round 1208925819614629174706176"),
+        ({"state": 0}, "TypeError"),
+    ],
+)
+def test_a_forged_checkpoint_is_refused(
+    forged: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = small_saver(tmp_path, monkeypatch, live=False)
+    for _ in saver.rounds(1):
+        saver.optimizer.step()
+    path = files.path_of(saver.directory, 1)
+    saved = files.read(path)
+    saved["content"]["optimizer"] |= forged
+    files.write(saver.directory, 1, saved["settings"], saved["content"])
+    with pytest.raises(InputError, match=rf"{path} does not hold what this run needs \({reason}.* move it away"):
+        small_saver(tmp_path, monkeypatch, live=True).resume()
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
