@@ -71,6 +71,7 @@ class Membership:
         self._reasons: dict[str, str] = {}
         self._notice = self._tries = 0
         self._past: Counter[str] = Counter()
+        self._waited: dict[str, float] = {}
 
     @property
     def alone(self) -> Topology:
@@ -243,6 +244,7 @@ class Membership:
         if optimizer.network.group is not None:
             counted = optimizer.network.stats()
             self._past.update({k: v for k, v in counted.items() if isinstance(v, int)})
+            self._waited = self._wait_seconds()
             optimizer.network.abandon()
 
     def _told(self) -> dict[str, Any]:
@@ -449,7 +451,13 @@ class Membership:
         """Who is there, how often that has changed, and all that was counted on earlier connections too."""
         now = self._optimizer.network
         total = {key: value + (now.stats()[key] if now.group else 0) for key, value in self._past.items()}
-        return {**total, "sites": list(self.names), "changes": self.changes}
+        return {**total, "wait_seconds": self._wait_seconds(), "sites": list(self.names), "changes": self.changes}
+
+    def _wait_seconds(self) -> dict[str, float]:
+        """How long this site has waited for each of the others, on earlier connections too."""
+        now = self._optimizer.network
+        here = now.stats()["wait_seconds"] if now.group else {}
+        return {name: self._waited.get(name, 0.0) + here.get(name, 0.0) for name in sorted({*self._waited, *here})}
 
 
 def _refuse_groups(group: object) -> None:

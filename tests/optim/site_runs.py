@@ -44,8 +44,9 @@ def site(name: str, place: Path, plan: dict[str, Any], host: str = "") -> None:
     def changed(change: Change) -> None:
         with (place / f"{name}.changes").open("a") as file:
             file.write(json.dumps([time.time(), *change]) + "\n")
+        replace(place / f"{name}.changed", optimizer.stats())
 
-    own = {"at_least": plan["at_least"], "patience": plan["patience"], "on_change": changed}
+    own = {**{key: plan[key] for key in ("at_least", "patience")}, "on_change": changed}
     options = {"topology": plan["topology"], "sites": Sites(plan["coordinator"], name=name, **own), **plan["options"]}
     inner: torch.optim.Optimizer | None = None
     if plan["method"] == "Outer":
@@ -165,8 +166,8 @@ class Director:
             self.port = int(probe.getsockname()[1])
         self.plan: dict[str, Any] = {
             "method": "MomentumTracking", "topology": "ring", "lr": 0.05, "rounds": 400, "pace": 0.004, "patience": 1.5,
-            "at_least": 2, "every": 50, "decay": 0.9, "task": "digits", "options": {}, "names": self.names,
-            "coordinator": f"{coordinator}:{self.port}",
+            "at_least": 2, "every": 50, "decay": 0.9, "task": "digits", "options": {},
+            "names": self.names, "coordinator": f"{coordinator}:{self.port}",
             **plan,
         }  # fmt: skip
         self.processes: dict[str, BaseProcess] = {}
@@ -236,6 +237,10 @@ class Director:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 100))
             return int(file.read().split()[-1])
+
+    def changes(self, name: str) -> list[list[Any]]:
+        """What a site was told of changes, each with the time."""
+        return [json.loads(line) for line in (self.place / f"{name}.changes").read_text().splitlines()]
 
     def log(self, name: str) -> str:
         path = self.place / f"{name}.log"

@@ -60,7 +60,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         director.start(AARE)
         told["end"] = director.finish()
         told["logs"] = {name: director.log(name) for name in director.names}
-        told["changes"] = [json.loads(line) for line in (director.place / f"{CHER}.changes").read_text().splitlines()]
+        told["changes"] = director.changes(CHER)
+        told["stats after the last change"] = json.loads((director.place / f"{CHER}.changed").read_text())
         told["rounds"] = {name: director.made(name) for name in director.names}
         told["disk"] = {p.parent.name: p.name for p in sorted((director.place / "disk").rglob("*.ckpt"))}
     return told
@@ -106,6 +107,13 @@ def test_on_change_and_stats_tell_the_same(story: dict[str, Any]) -> None:
     assert (sites, list(left), joined) == ([AARE, BODE, CHER], [DART], [])
     assert 0 < round < 1500
     assert story["end"][CHER]["stats"]["sites"] == list(NAMES[:4])
+
+
+def test_seconds_of_waiting_add_up_over_all_changes(story: dict[str, Any]) -> None:
+    waited = story["stats after the last change"]["wait_seconds"]
+    end = story["end"][CHER]["stats"]["wait_seconds"]
+    assert waited[BODE] > 0.9, "it was silent for a second, and sites have left and joined since then"
+    assert all(end[name] >= seconds for name, seconds in waited.items())
 
 
 def test_a_site_that_leaves_or_has_a_nan_ends_alone(story: dict[str, Any]) -> None:
