@@ -33,6 +33,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         director.advance(NAMES[:4], 20)
         director.kill(CHER)
         director.advance([AARE, BODE, DART])
+        told["disk after the first change"] = {name: director.disk(name) for name in (AARE, BODE, DART)}
+        told["first change"] = next(change for change in director.changes(AARE) if CHER in change[3])
         director.start(CHER)
         director.advance(NAMES[:4])
         director.send(DART, signal.SIGTERM)
@@ -154,6 +156,36 @@ def test_below_at_least_those_that_are_there_wait_and_say_so(tmp_path: Path) -> 
         end = director.finish()
     assert stopped < 150
     assert {told["round"] for told in end.values()} == {150}
+
+
+def test_all_that_are_left_save_the_round_that_they_make_after_a_change(story: dict[str, Any]) -> None:
+    _, before, *_ = story["first change"]
+    for name, rounds in story["disk after the first change"].items():
+        assert before + 1 in rounds, name
+
+
+@pytest.mark.parametrize("stale", [3, 10_000])
+def test_a_site_that_was_away_for_long_takes_the_average_and_another_keeps_its_own(stale: int, tmp_path: Path) -> None:
+    plan = {"method": "DSGD", "task": "quadratic", "rounds": 100_000, "every": 100_000, "patience": 10.0}
+    with Director(tmp_path, NAMES[:3], **plan, pace=0.01, stale=stale) as director:
+        director.advance(director.names, 20)
+        director.send(BODE, signal.SIGTERM)
+        director.processes[BODE].join(10)
+        saved = files.read(files.path_of(tmp_path / "disk" / f"node-{BODE}", max(director.disk(BODE))))
+        director.advance([AARE, CHER], 5)
+        (tmp_path / f"{BODE}.began").unlink()
+        director.start(BODE)
+        director.until((tmp_path / f"{BODE}.began").exists)
+        director.advance(director.names, 5)
+        began = torch.tensor(json.loads((tmp_path / f"{BODE}.began").read_text()), dtype=torch.float64)
+        others = [json.loads((tmp_path / f"{name}.changed").read_text())["x"] for name in (AARE, CHER)]
+    own = torch.cat([saved["content"]["model"][key].reshape(-1) for key in ("weight", "bias")])
+    mean = torch.tensor(others, dtype=torch.float64).mean(0)
+    assert (own - mean).abs().max() > 1e-3, "so that one can tell them apart"
+    if stale == 3:
+        torch.testing.assert_close(began, mean, rtol=1e-12, atol=1e-12)
+    else:
+        assert torch.equal(began, own)
 
 
 def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
