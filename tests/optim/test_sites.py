@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from gossamer import InputError, Sites, optim, topology
@@ -227,6 +228,19 @@ def test_options_that_mean_nothing_to_sites(options: dict[str, Any], sentence: s
     given = {"topology": "ring", "sites": Sites("localhost:29510", name="oslo"), **options}
     with pytest.raises(InputError, match=sentence):
         optim.DSGD(nn.Linear(2, 1).parameters(), lr=0.1, **given)
+
+
+def test_a_process_group_inside_a_site_is_refused() -> None:
+    sentence = r"a site is one process \(no DDP or FSDP inside it\): leave out group= and init_process_group"
+    early = small_optimizer()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(InputError, match=sentence):
+            small_optimizer()
+        with pytest.raises(InputError, match=sentence):
+            early.step()
+    finally:
+        dist.destroy_process_group()
 
 
 def test_where_torchft_is_missing_sites_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
