@@ -15,13 +15,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from http.client import HTTPException
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple, TypeVar
 
 from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore
 
-from gossamer._common.checks import whole_number
+from gossamer._common.checks import is_finite_number, whole_number
 from gossamer.errors import InputError, PeerError
 from gossamer.network.waiting import LONGEST
 
@@ -98,7 +99,7 @@ class Sites:
             raise InputError(f"The coordinator is at HOST:PORT, for instance 10.77.0.1:29510, not '{coordinator}'.")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InputError(f"The name of a site consists of letters, digits, '.', '-' and '_', unlike {name!r}.")
-        if not 0 < float(patience) <= LONGEST or math.isnan(patience):
+        if not is_finite_number(patience) or not 0 < patience <= LONGEST:
             raise InputError(f"patience is {patience!r}, but it must be a number of seconds above 0.")
         self.coordinator, self.name = coordinator, name
         self.at_least = whole_number(at_least, "the least number of sites ('at_least')", least=1)
@@ -157,7 +158,7 @@ class Sites:
                 if self._heard - looked >= _LOOK and self._members:
                     looked = self._heard
                     self._strangers = self._present() - self._members
-            except (RuntimeError, OSError, ValueError):
+            except (RuntimeError, OSError, ValueError, HTTPException):
                 client = None
                 self._misses += 1
 
@@ -210,17 +211,25 @@ class Sites:
         if len(set(names)) < len(names):
             time.sleep(_BEAT)  # the older one is about to leave
             return None
-        least = max(int(data.get("at_least", 1)) for _, _, data in members)
+        foreign = [name for name, (*_, data) in zip(names, members, strict=True) if said.keys() - data.keys()]
+        if foreign:
+            self._say(
+                f"{foreign[0]} runs another version of Gossamer; waiting until it leaves; install the same version "
+                f"everywhere"
+            )
+            self._pause(_BEAT)
+            return None
+        least = max(int(data["at_least"]) for _, _, data in members)
         if len(members) < least:
             self._say(f"{len(members)} of at least {least} sites are there ({', '.join(names)}); waiting for more")
             self._pause(_BEAT)
             return None
-        expected = {name for _, _, data in members for name in data.get("expects", ())} - set(names)
+        expected = {name for _, _, data in members for name in data["expects"]} - set(names)
         if expected and not any(d["live"] for *_, d in members) and time.monotonic() - began < self.patience:
             self._say(f"waiting for {names_in_words(sorted(expected))}, who took part in the last checkpoint")
             self._pause(_BEAT)
             return None
-        self._generation = 1 + max(int(data.get("generation", 0)) for _, _, data in members)
+        self._generation = 1 + max(int(data["generation"]) for _, _, data in members)
         digest = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16]
         rank = ids.index(self.id)
         group = None

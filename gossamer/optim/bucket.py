@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from gossamer.errors import InputError
@@ -18,6 +18,9 @@ from gossamer.methods import Method, State
 from gossamer.methods.contract import Scalar
 from gossamer.network import DistributedNetwork, Pending, Ready
 from gossamer.network.transfer import Arriving
+
+_TOO_LARGE = 1e300
+"""Numbers beyond this count as infinite: their sum may be."""
 
 
 def work_type(dtype: torch.dtype) -> torch.dtype:
@@ -325,6 +328,26 @@ def mean_over(vector: Tensor, net: DistributedNetwork, nodes: Sequence[int], rou
     """The mean of the vectors of some of the nodes, in float64. All nodes must call it."""
     own = vector.double() if net.node in nodes else torch.zeros_like(vector, dtype=torch.float64)
     return net.average(own, round=round) * (net.n / len(nodes))
+
+
+def average_buffers(model: nn.Module, net: DistributedNetwork, holders: Sequence[int], round: int) -> None:
+    """Let nodes that are not `holders` take the holders' mean of BatchNorm's statistics and other floating buffers.
+
+    A buffer may hold infinite numbers on purpose, and a holder's statistics may be NaN: the mean of each number runs
+    over the holders where it is finite, and where it is at none, a node keeps its own. All nodes must call this.
+    """
+    for buffer in model.buffers():
+        if not buffer.is_floating_point():
+            continue
+        numbers = buffer.detach().double()
+        usable = numbers.abs() < _TOO_LARGE  # false for NaN
+        if net.node not in holders:
+            usable.zero_()
+        pair = torch.stack([numbers.where(usable, 0.0), usable.double()])
+        mean, share = net.average(pair, round=round)
+        if net.node not in holders:
+            count = (share * net.n).round()
+            buffer.copy_(torch.where(count > 0, mean * (net.n / count), numbers))
 
 
 def _like(parameter: Tensor, view: Tensor) -> Tensor:

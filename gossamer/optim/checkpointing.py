@@ -20,7 +20,7 @@ from gossamer._common import checkpoint_file as files
 from gossamer._common.signals import Interrupts
 from gossamer.errors import InputError
 from gossamer.network.agreement import meeting_board
-from gossamer.optim.bucket import mean_over
+from gossamer.optim.bucket import average_buffers
 from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.restart import Holding, Restart, agree, membership, rounds_to_reach_all
 
@@ -231,11 +231,7 @@ class Checkpoints:
         with files.taking_over(path):
             self._load(saved, path, new)
         if some_new:
-            for buffer in self.model.buffers():
-                if buffer.is_floating_point():
-                    mean = mean_over(buffer, net, restart.holders, restart.round)
-                    if new:
-                        buffer.copy_(mean)
+            average_buffers(self.model, net, restart.holders, restart.round)
         with files.taking_over(path):
             self.optimizer.rejoin(saved["content"]["optimizer"], restart.holders)
         fresh = [told[i].name for i in range(net.n) if i not in restart.holders]

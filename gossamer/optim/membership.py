@@ -8,7 +8,8 @@ that one of them has reached: a site that was behind keeps its model and makes f
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from gossamer.network import DistributedNetwork
 from gossamer.network.agreement import tell_all
 from gossamer.network.sites import Change, Gathering, Sites, names_in_words
 from gossamer.network.waiting import TIMEOUT, close_at_exit, unclosed
-from gossamer.optim.bucket import Bucket, mean_over
+from gossamer.optim.bucket import Bucket, average_buffers
 from gossamer.optim.meeting import Meeting, odd_ones_out
 from gossamer.optim.param_groups import Rule
 from gossamer.optim.restart import rounds_to_reach_all
@@ -31,6 +32,9 @@ log = logging.getLogger("gossamer")
 
 _TRIES = 20
 """Meetings in a row without a round after which something is wrong that meeting again does not cure."""
+
+_MOST_ROUNDS = 10**9
+"""The names of checkpoints have nine digits for them."""
 
 
 class Membership:
@@ -50,6 +54,8 @@ class Membership:
         self.changes = 0
         self.saved: dict[str, Any] | None = None
         """A state out of a checkpoint, from which this site begins."""
+        self.saved_in: Path | None = None
+        """The file of that checkpoint."""
         self.model: nn.Module | None = None
         """The model whose buffers a site that joins takes from the others."""
         self.checkpointed: tuple[str, ...] | None = None
@@ -65,6 +71,7 @@ class Membership:
         self._reasons: dict[str, str] = {}
         self._notice = self._tries = 0
         self._past: Counter[str] = Counter()
+        self._waited: dict[str, float] = {}
 
     @property
     def alone(self) -> Topology:
@@ -237,13 +244,17 @@ class Membership:
         if optimizer.network.group is not None:
             counted = optimizer.network.stats()
             self._past.update({k: v for k, v in counted.items() if isinstance(v, int)})
+            self._waited = self._wait_seconds()
             optimizer.network.abandon()
 
     def _told(self) -> dict[str, Any]:
         """What this site says of itself when it meets the others."""
         round = self._optimizer.round
         if self.saved is not None:
-            round = int(self.saved["param_groups"][0]["round"])
+            with self._taking_over():
+                round = int(self.saved["param_groups"][0]["round"])
+                if not 0 <= round < _MOST_ROUNDS:
+                    raise ValueError(f"it is of round {round}")
         return {
             "round": round,
             "holds": round > 0 and not self._lost_state,
@@ -252,6 +263,10 @@ class Membership:
             "reasons": self._reasons,
             "called": self._called or not self._planned,
         }
+
+    def _taking_over(self) -> AbstractContextManager[None]:
+        """Around the code that takes over `saved`, which may be forged."""
+        return nullcontext() if self.saved is None else files.taking_over(str(self.saved_in))
 
     def _note(self) -> None:
         """Remember who failed, and why, to tell the others."""
@@ -296,9 +311,11 @@ class Membership:
             leader = next(i for i in holders if int(told[i]["round"]) == newest)
             behind = [i for i, t in enumerate(told) if i not in holders or int(t["round"]) < newest]
             self._compare(leader, behind)
-            state = self._state(net, leader, behind, net.node in holders)
-            optimizer.continue_among(state, holders)
-            self._average_buffers(net, holders, newest)
+            with self._taking_over():
+                state = self._state(net, leader, behind, net.node in holders)
+                optimizer.continue_among(state, holders)
+            if self.model is not None and len(holders) < net.n:
+                average_buffers(self.model, net, holders, newest)
             if net.node not in holders:
                 optimizer._outdated = True
             optimizer._hold(newest)
@@ -407,15 +424,6 @@ class Membership:
         if differing:
             raise PeerError(f"{names_in_words(list(differing))} cannot join: other settings than the other sites.")
 
-    def _average_buffers(self, net: DistributedNetwork, holders: Sequence[int], round: int) -> None:
-        """A site that joins takes the mean of the model's buffers (BatchNorm's statistics), as it does of x."""
-        if self.model is None or len(holders) == net.n:
-            return
-        for buffer in filter(torch.is_floating_point, self.model.buffers()):
-            mean = mean_over(buffer, net, holders, round)
-            if net.node not in holders:
-                buffer.copy_(mean)
-
     def _tell_change(self, names: tuple[str, ...], round: int, told: Sequence[dict[str, Any]]) -> None:
         """One sentence in the log, and the user's function."""
         before, self.names = self.names, names
@@ -443,7 +451,13 @@ class Membership:
         """Who is there, how often that has changed, and all that was counted on earlier connections too."""
         now = self._optimizer.network
         total = {key: value + (now.stats()[key] if now.group else 0) for key, value in self._past.items()}
-        return {**total, "sites": list(self.names), "changes": self.changes}
+        return {**total, "wait_seconds": self._wait_seconds(), "sites": list(self.names), "changes": self.changes}
+
+    def _wait_seconds(self) -> dict[str, float]:
+        """How long this site has waited for each of the others, on earlier connections too."""
+        now = self._optimizer.network
+        here = now.stats()["wait_seconds"] if now.group else {}
+        return {name: self._waited.get(name, 0.0) + here.get(name, 0.0) for name in sorted({*self._waited, *here})}
 
 
 def _refuse_groups(group: object) -> None:

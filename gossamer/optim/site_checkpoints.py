@@ -28,19 +28,20 @@ class AmongSites:
         """Join the others: those that are under way, or all that have been started just now."""
         mine = self._saver._mine()
         newest = max(mine.rounds, default=None)
-        saved = None
+        saved = path = None
         if newest is not None:
             path = files.path_of(self._saver.directory, newest)
             saved = files.read(path)
             with files.taking_over(path):
                 self._saver._load(saved, path)
         while True:
-            self._membership.saved = saved and saved["content"]["optimizer"]
+            self._membership.saved, self._membership.saved_in = saved and saved["content"]["optimizer"], path
             self._membership.checkpointed = mine.nodes
             self._membership.regroup()
             self._saver._names = list(self._membership.names)
             self._saver._begun = self._saver.directory.is_dir()
             if not self._membership.began_together:
+                files.remove_unfinished(self._saver.directory)
                 self._saver.optimizer._outdated = False  # no gradient has been computed yet
                 self._save_after_change()
                 return int(self._saver.optimizer.round)

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gossamer import optim, topology
 from gossamer.errors import GossamerError
 from gossamer.methods import Facts, Method, State
 from gossamer.methods.contract import Scalar
-from gossamer.network import Network
+from gossamer.network import DistributedNetwork, Network
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking
+from gossamer.optim.bucket import average_buffers
 from gossamer.topology import Topology
 from tests.optim.sites import Site
 
@@ -101,6 +102,21 @@ def elastic(rank: int, directory: str, labels: tuple[str, ...], rounds: int) -> 
         found["end state"] = {name: site.vector(name) for name in kept}
         results[method] = found
     return results
+
+
+def buffers(rank: int) -> dict[str, Tensor]:
+    """Nodes 0 to 2 hold buffers, and node 3 takes their mean. Node 1 has a NaN, and nobody a finite number at 2."""
+    model, own = nn.Module(), float(rank**2)
+    model.register_buffer("statistics", torch.tensor([own, own if rank != 1 else torch.nan, torch.nan]))
+    model.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+    model.register_buffer("largest", torch.tensor(torch.finfo(torch.float64).min, dtype=torch.float64))
+    model.register_buffer("batches", torch.tensor(rank))
+    if rank == 3:
+        model.statistics[2] = 7.0
+    net = DistributedNetwork(topology.ring(4), timeout=20.0)
+    average_buffers(model, net, (0, 1, 2), round=5)
+    net.close()
+    return dict(model.named_buffers())
 
 
 # Faults ---------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import Sites, data, optim
+from gossamer._common import checkpoint_file
 from gossamer.network.sites import Change, serve
 
 os.environ.setdefault("RUST_LOG", "error")  # torchft reads it when the processes below preload it
@@ -44,8 +45,9 @@ def site(name: str, place: Path, plan: dict[str, Any], host: str = "") -> None:
     def changed(change: Change) -> None:
         with (place / f"{name}.changes").open("a") as file:
             file.write(json.dumps([time.time(), *change]) + "\n")
+        replace(place / f"{name}.changed", {"x": flat(model).tolist(), **optimizer.stats()})
 
-    own = {"at_least": plan["at_least"], "patience": plan["patience"], "on_change": changed}
+    own = {**{key: plan[key] for key in ("at_least", "patience", "stale")}, "on_change": changed}
     options = {"topology": plan["topology"], "sites": Sites(plan["coordinator"], name=name, **own), **plan["options"]}
     inner: torch.optim.Optimizer | None = None
     if plan["method"] == "Outer":
@@ -58,6 +60,8 @@ def site(name: str, place: Path, plan: dict[str, Any], host: str = "") -> None:
     saver = optim.Checkpoints(place / "disk", model, optimizer, every=plan["every"], extra=extra)
     made = (place / f"{name}.rounds").open("ab", buffering=0)
     for r in saver.rounds(plan["rounds"]):
+        if not (place / f"{name}.began").exists():
+            replace(place / f"{name}.began", flat(model).tolist())
         for _ in range(1 if inner is None else 2):
             optimizer.zero_grad()
             loss(model).backward()
@@ -111,11 +115,11 @@ def curvature_and_optimum(name: str) -> tuple[float, float]:
 
 
 def quadratic_task(name: str, plan: dict[str, Any], batches: torch.Generator) -> Any:
-    """Full gradients of a / 2 |x - b|^2, in float64."""
+    """Full gradients of a / 2 |x - b|^2, in float64. The model has a mask, which no mean may be taken of."""
     a, b = curvature_and_optimum(name)
-    return nn.Linear(3, 1, dtype=torch.float64), lambda model: sum(
-        a / 2 * (p - b).square().sum() for p in model.parameters()
-    )
+    model = nn.Linear(3, 1, dtype=torch.float64)
+    model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    return model, lambda model: sum(a / 2 * (p - b).square().sum() for p in model.parameters())
 
 
 TASKS = {"digits": digits_task, "quadratic": quadratic_task}
@@ -165,8 +169,8 @@ class Director:
             self.port = int(probe.getsockname()[1])
         self.plan: dict[str, Any] = {
             "method": "MomentumTracking", "topology": "ring", "lr": 0.05, "rounds": 400, "pace": 0.004, "patience": 1.5,
-            "at_least": 2, "every": 50, "decay": 0.9, "task": "digits", "options": {}, "names": self.names,
-            "coordinator": f"{coordinator}:{self.port}",
+            "at_least": 2, "stale": 100, "every": 50, "decay": 0.9, "task": "digits", "options": {},
+            "names": self.names, "coordinator": f"{coordinator}:{self.port}",
             **plan,
         }  # fmt: skip
         self.processes: dict[str, BaseProcess] = {}
@@ -236,6 +240,14 @@ class Director:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 100))
             return int(file.read().split()[-1])
+
+    def changes(self, name: str) -> list[list[Any]]:
+        """What a site was told of changes, each with the time."""
+        return [json.loads(line) for line in (self.place / f"{name}.changes").read_text().splitlines()]
+
+    def disk(self, name: str) -> list[int]:
+        """The rounds of the checkpoints of a site."""
+        return checkpoint_file.rounds_in(self.place / "disk" / f"node-{name}")
 
     def log(self, name: str) -> str:
         path = self.place / f"{name}.log"

@@ -80,6 +80,19 @@ def test_a_site_joins_from_the_average(elastic: dict[str, list[dict[str, Any]]],
             assert torch.equal(a["all"], b["later"])
 
 
+def test_the_mean_of_buffers_runs_over_the_holders_where_they_are_finite() -> None:
+    mask = torch.full((2, 2), -torch.inf).triu(1)
+    found = values(4, restarts.buffers)
+    assert found[3]["statistics"].tolist() == pytest.approx([5 / 3, 2.0, 7.0]), "over 0, 1 and 2; over 0 and 2; its own"
+    for rank, buffers in enumerate(found):
+        assert torch.equal(buffers["mask"], mask)
+        assert buffers["largest"] == torch.finfo(torch.float64).min
+        assert buffers["batches"] == rank
+        if rank < 3:
+            own = torch.tensor([rank**2, rank**2 if rank != 1 else torch.nan, torch.nan])
+            assert torch.equal(buffers["statistics"].nan_to_num(-1), own.nan_to_num(-1)), "holders keep theirs"
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_training_goes_on_well_among_other_nodes(elastic: dict[str, list[dict[str, Any]]], method: str) -> None:
     for when in ("four", "three", "joined"):

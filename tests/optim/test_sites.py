@@ -3,15 +3,22 @@
 import json
 import signal
 import sys
+import threading
+import time
+from http.client import IncompleteRead
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from gossamer import InputError, Sites, optim, topology
-from gossamer.network.sites import serve
+from gossamer._common import checkpoint_file as files
+from gossamer.network import sites as network_sites
+from gossamer.network.sites import Gathering, serve
 from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
 
 pytest.importorskip("torchft")
@@ -27,6 +34,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         director.advance(NAMES[:4], 20)
         director.kill(CHER)
         director.advance([AARE, BODE, DART])
+        told["disk after the first change"] = {name: director.disk(name) for name in (AARE, BODE, DART)}
+        told["first change"] = next(change for change in director.changes(AARE) if CHER in change[3])
         director.start(CHER)
         director.advance(NAMES[:4])
         director.send(DART, signal.SIGTERM)
@@ -54,7 +63,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         director.start(AARE)
         told["end"] = director.finish()
         told["logs"] = {name: director.log(name) for name in director.names}
-        told["changes"] = [json.loads(line) for line in (director.place / f"{CHER}.changes").read_text().splitlines()]
+        told["changes"] = director.changes(CHER)
+        told["stats after the last change"] = json.loads((director.place / f"{CHER}.changed").read_text())
         told["rounds"] = {name: director.made(name) for name in director.names}
         told["disk"] = {p.parent.name: p.name for p in sorted((director.place / "disk").rglob("*.ckpt"))}
     return told
@@ -102,6 +112,13 @@ def test_on_change_and_stats_tell_the_same(story: dict[str, Any]) -> None:
     assert story["end"][CHER]["stats"]["sites"] == list(NAMES[:4])
 
 
+def test_seconds_of_waiting_add_up_over_all_changes(story: dict[str, Any]) -> None:
+    waited = story["stats after the last change"]["wait_seconds"]
+    end = story["end"][CHER]["stats"]["wait_seconds"]
+    assert waited[BODE] > 0.9, "it was silent for a second, and sites have left and joined since then"
+    assert all(end[name] >= seconds for name, seconds in waited.items())
+
+
 def test_a_site_that_leaves_or_has_a_nan_ends_alone(story: dict[str, Any]) -> None:
     assert story["exit code of the one that left"] == 128 + signal.SIGTERM
     assert story["exit code of the one with NaN"] == 1
@@ -142,6 +159,36 @@ def test_below_at_least_those_that_are_there_wait_and_say_so(tmp_path: Path) -> 
     assert {told["round"] for told in end.values()} == {150}
 
 
+def test_all_that_are_left_save_the_round_that_they_make_after_a_change(story: dict[str, Any]) -> None:
+    _, before, *_ = story["first change"]
+    for name, rounds in story["disk after the first change"].items():
+        assert before + 1 in rounds, name
+
+
+@pytest.mark.parametrize("stale", [3, 10_000])
+def test_a_site_that_was_away_for_long_takes_the_average_and_another_keeps_its_own(stale: int, tmp_path: Path) -> None:
+    plan = {"method": "DSGD", "task": "quadratic", "rounds": 100_000, "every": 100_000, "patience": 10.0}
+    with Director(tmp_path, NAMES[:3], **plan, pace=0.01, stale=stale) as director:
+        director.advance(director.names, 20)
+        director.send(BODE, signal.SIGTERM)
+        director.processes[BODE].join(10)
+        saved = files.read(files.path_of(tmp_path / "disk" / f"node-{BODE}", max(director.disk(BODE))))
+        director.advance([AARE, CHER], 5)
+        (tmp_path / f"{BODE}.began").unlink()
+        director.start(BODE)
+        director.until((tmp_path / f"{BODE}.began").exists)
+        director.advance(director.names, 5)
+        began = torch.tensor(json.loads((tmp_path / f"{BODE}.began").read_text()), dtype=torch.float64)
+        others = [json.loads((tmp_path / f"{name}.changed").read_text())["x"] for name in (AARE, CHER)]
+    own = torch.cat([saved["content"]["model"][key].reshape(-1) for key in ("weight", "bias")])
+    mean = torch.tensor(others, dtype=torch.float64).mean(0)
+    assert (own - mean).abs().max() > 1e-3, "so that one can tell them apart"
+    if stale == 3:
+        torch.testing.assert_close(began, mean, rtol=1e-12, atol=1e-12)
+    else:
+        assert torch.equal(began, own)
+
+
 def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
     assert story["disk"] == {f"node-{name}": "round-000001500.ckpt" for name in NAMES[:4]}
 
@@ -156,6 +203,8 @@ def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
         ({"name": "a b"}, "The name of a site consists of letters"),
         ({"at_least": 0}, "at_least"),
         ({"patience": 0}, "patience is 0, but it must be a number of seconds above 0."),
+        ({"patience": "60s"}, "patience is '60s', but it must be a number of seconds above 0."),
+        ({"patience": float("nan")}, "patience is nan, but it must be a number of seconds above 0."),
         ({"stale": 0}, "stale"),
     ],
 )
@@ -181,6 +230,19 @@ def test_options_that_mean_nothing_to_sites(options: dict[str, Any], sentence: s
         optim.DSGD(nn.Linear(2, 1).parameters(), lr=0.1, **given)
 
 
+def test_a_process_group_inside_a_site_is_refused() -> None:
+    sentence = r"a site is one process \(no DDP or FSDP inside it\): leave out group= and init_process_group"
+    early = small_optimizer()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(InputError, match=sentence):
+            small_optimizer()
+        with pytest.raises(InputError, match=sentence):
+            early.step()
+    finally:
+        dist.destroy_process_group()
+
+
 def test_where_torchft_is_missing_sites_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchft", None)
     with pytest.raises(
@@ -192,6 +254,103 @@ def test_where_torchft_is_missing_sites_says_so(monkeypatch: pytest.MonkeyPatch)
 def test_a_coordinator_that_cannot_listen_says_so() -> None:
     with pytest.raises(InputError, match=r"cannot listen at 192\.0\.2\.1:29510 .*give a free --port"):
         serve("192.0.2.1", 29510)
+
+
+# The coordinator, and a site alone ------------------------------------------------------------------------------------
+
+
+def small_optimizer(model: nn.Module | None = None) -> optim.DSGD:
+    sites = Sites("localhost:1", name="oslo", at_least=1)
+    return optim.DSGD((model or nn.Linear(2, 1)).parameters(), lr=0.1, topology="ring", sites=sites)
+
+
+def test_heartbeats_go_on_when_the_coordinator_dies_while_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites, gone, beats = Sites("localhost:1", name="oslo"), threading.Event(), []
+
+    class Client:
+        def heartbeat(self, *_: Any) -> None:
+            beats.append(1)
+            if len(beats) == 5:
+                gone.set()
+
+    def present() -> frozenset[str]:
+        raise IncompleteRead(b"<html>")
+
+    monkeypatch.setattr(network_sites, "_BEAT", 0.001)
+    monkeypatch.setattr(network_sites, "_LOOK", 0.0)
+    monkeypatch.setattr(sites, "_client", lambda seconds: Client())
+    monkeypatch.setattr(sites, "_present", present)
+    sites._members = frozenset([sites.id])
+    sites.progress()
+    sites._attend(gone)
+    assert len(beats) == sites._misses == 5
+
+
+def test_a_site_of_another_version_is_waited_for_until_it_leaves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    membership = small_optimizer().membership
+    sites, others = membership.sites, [("bergen~1~1", {"round": 5, "at_least": 1})]
+
+    def quorum(round: int, said: dict[str, Any]) -> Any:
+        there = [*others, (sites.id, said)]
+        return SimpleNamespace(
+            participants=[SimpleNamespace(replica_id=id, store_address="", data=data) for id, data in there]
+        )
+
+    monkeypatch.setattr(sites, "_quorum", quorum)
+    assert sites._gather(membership._told(), time.monotonic()) is None
+    assert "oslo: bergen runs another version of Gossamer; waiting until it leaves; install the same" in caplog.text
+    others.clear()
+    gathering = sites._gather(membership._told(), time.monotonic())
+    assert gathering is not None
+    assert gathering.names == ("oslo",)
+
+
+def small_saver(directory: Path, monkeypatch: pytest.MonkeyPatch, live: bool) -> optim.Checkpoints:
+    """Of a site that meets only itself and, if `live`, then takes itself for one that others join."""
+    model = nn.Linear(2, 1)
+    optimizer = small_optimizer(model)
+    sites = optimizer.membership.sites
+
+    def meet(told: dict[str, Any]) -> Gathering:
+        return Gathering((sites.name,), 0, ({**told, "live": live},), None)
+
+    monkeypatch.setattr(sites, "meet", meet)
+    return optim.Checkpoints(directory, model, optimizer, every=1)
+
+
+def test_what_a_killed_process_has_not_finished_is_removed_when_its_site_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unfinished = tmp_path / "node-oslo" / ".round-000000040.ckpt.0a1b.tmp"
+    unfinished.parent.mkdir()
+    unfinished.touch()
+    small_saver(tmp_path, monkeypatch, live=True).resume()
+    assert [path.name for path in unfinished.parent.iterdir()] == ["round-000000000.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("forged", "reason"),
+    [
+        ({"param_groups": []}, "IndexError"),
+        ({"param_groups": [{}]}, "KeyError: 'round'"),
+        ({"param_groups": [{"round": 2**80}]}, "ValueError: it is of round 1208925819614629174706176"),
+        ({"state": 0}, "TypeError"),
+    ],
+)
+def test_a_forged_checkpoint_is_refused(
+    forged: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = small_saver(tmp_path, monkeypatch, live=False)
+    for _ in saver.rounds(1):
+        saver.optimizer.step()
+    path = files.path_of(saver.directory, 1)
+    saved = files.read(path)
+    saved["content"]["optimizer"] |= forged
+    files.write(saver.directory, 1, saved["settings"], saved["content"])
+    with pytest.raises(InputError, match=rf"{path} does not hold what this run needs \({reason}.* move it away"):
+        small_saver(tmp_path, monkeypatch, live=True).resume()
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------
