@@ -12,6 +12,10 @@ from gossamer.errors import PeerError
 from gossamer.topology import Topology
 
 
+class NoCommonRound(PeerError):
+    """There is no round of which all nodes have a checkpoint."""
+
+
 @dataclass(frozen=True)
 class Holding:
     """What one node says of its checkpoints."""
@@ -70,7 +74,7 @@ def agree(told: Sequence[Holding], graph: str) -> Restart:
     common = set.intersection(*(set(told[i].rounds) for i in holders))
     if not common:
         has = "; ".join(f"{told[i].name}: {', '.join(map(str, sorted(told[i].rounds)))}" for i in holders)
-        raise PeerError(
+        raise NoCommonRound(
             f"The nodes hold no checkpoint of the same round ({has}), so they cannot resume together; put back the "
             f"files that are missing, or move away those of the nodes that are to start as new ones."
         )

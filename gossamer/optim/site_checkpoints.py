@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from gossamer._common import checkpoint_file as files
 from gossamer.errors import GossamerError
 from gossamer.optim.membership import Membership
-from gossamer.optim.restart import rounds_to_reach_all
+from gossamer.optim.restart import NoCommonRound, rounds_to_reach_all
 
 log = logging.getLogger("gossamer")
 
@@ -34,19 +34,25 @@ class AmongSites:
             saved = files.read(path)
             with files.taking_over(path):
                 self._saver._load(saved, path)
+        each_its_own = False
         while True:
             self._membership.saved, self._membership.saved_in = saved and saved["content"]["optimizer"], path
-            self._membership.checkpointed = mine.nodes
+            self._membership.checkpointed = None if each_its_own else mine.nodes
             self._membership.regroup()
             self._saver._names = list(self._membership.names)
             self._saver._begun = self._saver.directory.is_dir()
-            if not self._membership.began_together:
+            if each_its_own or not self._membership.began_together:
                 files.remove_unfinished(self._saver.directory)
                 self._saver.optimizer._outdated = False  # no gradient has been computed yet
                 self._save_after_change()
+                self._changes = -1  # the others save when they have made this round: so does this site
                 return int(self._saver.optimizer.round)
             try:
                 round = int(self._saver._resume_together())
+            except NoCommonRound:
+                log.warning("There is no round of which all sites have a checkpoint: each goes on from its newest one.")
+                each_its_own = True
+                continue
             except GossamerError:
                 if not self._saver.optimizer.network.failed:
                     raise

@@ -189,6 +189,20 @@ def test_a_site_that_was_away_for_long_takes_the_average_and_another_keeps_its_o
         assert torch.equal(began, own)
 
 
+def test_when_all_are_killed_soon_after_one_has_joined_they_resume_together(tmp_path: Path) -> None:
+    with Director(tmp_path, NAMES[:2], rounds=150, every=100, pace=0.01, patience=5.0) as director:
+        director.advance(director.names, 20)
+        director.names = NAMES[:3]
+        director.start(CHER, names=NAMES[:3])
+        director.advance(director.names, 5)
+        for name in director.names:
+            director.kill(name)
+        for name in director.names:
+            director.start(name, names=NAMES[:3])
+        end = director.finish()
+    assert {told["round"] for told in end.values()} == {150}
+
+
 def test_all_have_saved_the_last_round(story: dict[str, Any]) -> None:
     assert story["disk"] == {f"node-{name}": "round-000001500.ckpt" for name in NAMES[:4]}
 
