@@ -198,12 +198,13 @@ class Experiment:
         from gossamer.experiments.user_files import VERSIONS
 
         found = {}
+        from gossamer.topology.families import is_file
         method = VERSIONS.get(methods.find(checks.split(self.method)[0]).__module__)
         if method is not None:
             found["method"] = method
         if VERSIONS:
             found |= {key: VERSIONS[module] for key, module in self._own_modules() if module in VERSIONS}
-        if checks.split(self.topology)[0] in ("file", "matrix"):
+        if is_file(self.topology):
             # The graph of the file, without the experiment's weights: the last bits of fastest weights vary.
             with suppress(GossamerError):  # the file is not here
                 found["topology"] = topology.get(self.topology, self.nodes).fingerprint[:16]
