@@ -42,7 +42,7 @@ def replacing(path: Path, make_directory: bool = True) -> Iterator[Path]:
             temporary.unlink()
 
 
-def remove_unfinished(directory: Path) -> None:
+def remove_unfinished_files(directory: Path) -> None:
     """Remove the temporary files that a killed process has left in `directory`. No other may be writing there."""
     for path in directory.glob(".*.tmp") if directory.is_dir() else ():
         if _UNFINISHED.fullmatch(path.name):

@@ -99,7 +99,7 @@ class CheckpointDirectory:
                 damaged[path] = error
             else:
                 self._refuse_foreign(path, saved["settings"])
-        files.remove_unfinished(self.directory)
+        files.remove_unfinished_checkpoints(self.directory)
         go_on = f"the run continues from round {saved['round']}" if saved else "the run starts again"
         for path, reason in damaged.items():
             aside = files.set_aside(path).name
