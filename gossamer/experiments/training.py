@@ -208,6 +208,7 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         clip=experiment.clip or None,
         churn=experiment.churn or None,
         node_weight=experiment.node_weight,
+        nonfinite=experiment.nonfinite,
         device=execution.device,
         workers=execution.workers,
         checkpoint=directory / "checkpoints",

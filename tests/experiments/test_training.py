@@ -198,6 +198,7 @@ def test_the_seconds_are_those_of_all_attempts(tmp_path):
         ({"lr": -1}, "lr must be a finite number of at least 0"),
         ({"epochs": 0}, "The experiment has no length"),
         ({"augment": "flip"}, "no augment 'flip'"),
+        ({"nonfinite": "ignore"}, "no nonfinite 'ignore'"),
     ],
 )
 def test_bad_values_get_a_sentence(values, words):
