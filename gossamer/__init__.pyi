@@ -21,6 +21,7 @@ from .engine import Churn as Churn
 from .engine import minimize as minimize
 from .engine import simulate as simulate
 from .errors import DiskError as DiskError
+from .errors import DivergenceError as DivergenceError
 from .errors import GossamerError as GossamerError
 from .errors import InputError as InputError
 from .errors import PeerError as PeerError

@@ -57,12 +57,19 @@ def test_a_star_import_gives_the_public_names():
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"), [("InputError", ValueError), ("PeerError", ConnectionError), ("DiskError", OSError)]
+    ("error", "kind"),
+    [
+        ("InputError", ValueError),
+        ("PeerError", ConnectionError),
+        ("DiskError", OSError),
+        ("DivergenceError", ArithmeticError),
+    ],
 )
 def test_errors_are_of_a_kind_that_other_code_knows(error, kind):
     """So that code which knows nothing of Gossamer can tell bad input, a failed peer and a failed disk apart."""
     assert issubclass(getattr(gossamer.errors, error), kind)
     assert issubclass(getattr(gossamer.errors, error), gossamer.GossamerError)
+    assert getattr(gossamer, error) is getattr(gossamer.errors, error)
 
 
 @pytest.mark.parametrize(

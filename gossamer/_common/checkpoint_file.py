@@ -147,8 +147,8 @@ def set_aside(path: Path) -> Path:
         raise cannot_write(aside, error) from error
 
 
-def remove_unfinished(directory: Path) -> None:
-    """Remove the temporary files of a process that was killed while writing. No other process may be writing here."""
+def remove_unfinished_checkpoints(directory: Path) -> None:
+    """Remove the checkpoints that a killed process was writing, and nothing else. No other may be writing there."""
     for name in _names_in(directory):
         if _UNFINISHED.fullmatch(name):
             (directory / name).unlink(missing_ok=True)

@@ -21,10 +21,12 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 def replacing(path: Path, make_directory: bool = True) -> Iterator[Path]:
     """A temporary path beside `path`; what is written there replaces `path` when the block ends without an error.
 
-    Without `make_directory` the directory must be there: one that a run uses is not made again if it was removed.
+    Without `make_directory` the directory must be there: one that a run uses is not made again if it was removed. A
+    device such as /dev/null is refused: the file would take its place.
     """
     temporary = path.parent / f".{path.name}.{token_hex(8)}.tmp"
     try:
+        _refuse_device(path)
         if make_directory:
             path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.parent.exists():
@@ -42,7 +44,7 @@ def replacing(path: Path, make_directory: bool = True) -> Iterator[Path]:
             temporary.unlink()
 
 
-def remove_unfinished(directory: Path) -> None:
+def remove_unfinished_files(directory: Path) -> None:
     """Remove the temporary files that a killed process has left in `directory`. No other may be writing there."""
     for path in directory.glob(".*.tmp") if directory.is_dir() else ():
         if _UNFINISHED.fullmatch(path.name):
@@ -55,10 +57,16 @@ def check_writable(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _refuse_device(path)
         with TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _refuse_device(path: Path) -> None:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a device or a pipe, not a file")
 
 
 def read_text(path: Path | str) -> str:

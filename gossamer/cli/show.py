@@ -49,9 +49,9 @@ def topology(
     from gossamer import methods
     from gossamer import topology as graphs
     from gossamer.cli.output import print_json, print_table
+    from gossamer.topology.families import is_file
 
-    named = spec.startswith(("file:", "matrix:"))
-    graph = graphs.get(spec, None if named else nodes, weights=weights, seed=seed)
+    graph = graphs.get(spec, None if is_file(spec) else nodes, weights=weights, seed=seed)
     refusals = {}
     for name in methods.BUILT_IN:
         try:

@@ -99,7 +99,7 @@ class CheckpointDirectory:
                 damaged[path] = error
             else:
                 self._refuse_foreign(path, saved["settings"])
-        files.remove_unfinished(self.directory)
+        files.remove_unfinished_checkpoints(self.directory)
         go_on = f"the run continues from round {saved['round']}" if saved else "the run starts again"
         for path, reason in damaged.items():
             aside = files.set_aside(path).name
@@ -146,6 +146,7 @@ def identity_of(simulation: Simulation, lr: Lr, schedule: Schedule) -> dict[str,
         "every": settings.every,
         "clip": settings.clip,
         "node_weight": settings.node_weight,
+        "nonfinite": settings.nonfinite,
         "churn": "none" if settings.churn is None else repr(settings.churn),
         "loss": settings.task.loss.name,
         "metric": settings.task.metric.name,

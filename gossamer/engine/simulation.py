@@ -94,7 +94,7 @@ class Simulation:
         self.present: Sequence[int] = range(data.nodes)
         """The nodes that are there: row k of the models belongs to node present[k]."""
         self.skipped = [0] * data.nodes
-        """How many rounds of every node have counted as gradient 0 since the start or the last checkpoint."""
+        """How many rounds of every node have counted as gradient 0."""
         self._workers = workers
         self._losses = torch.zeros(data.nodes, dtype=torch.float64)
         self._gradient_sums = torch.zeros(data.nodes, dtype=torch.float64)
@@ -193,6 +193,7 @@ class Simulation:
             "buffers": self.models.buffers(),
             "generators": torch.stack(self._generators.states) if self._generators else None,
             "meter": self._meter.state_dict(),
+            "skipped": self.skipped,
             **({"local": self._local.state_dict()} if self._local else {}),
         }
 
@@ -206,6 +207,8 @@ class Simulation:
             self.state.load(saved["method"])
         self.batches.load_state_dict(saved["batches"])
         self._meter.load_state_dict(saved["meter"])
+        counts = saved.get("skipped", [0] * self.data.nodes)  # older versions did not keep them
+        self.skipped = [int(count) for _, count in zip(self.skipped, counts, strict=True)]
         if self._local is not None:
             self._local.load_state_dict(saved["local"])
         if self._generators is not None:

@@ -64,6 +64,8 @@ class Experiment:
     """Steps of it per exchange."""
     clip: float = 0.0
     """The largest norm of a node's gradient, if above 0."""
+    nonfinite: str = "stop"
+    """What a NaN or Inf in a node's loss or gradient does: stop ends the run, skip counts the round as gradient 0."""
     augment: str = "usual"
     """usual (the dataset's customary crop and flip), erasing (that and random erasing) or none."""
     churn: str = ""
@@ -196,6 +198,7 @@ class Experiment:
         from gossamer import methods, topology
         from gossamer._common import checks
         from gossamer.experiments.user_files import VERSIONS
+        from gossamer.topology.families import is_file
 
         found = {}
         method = VERSIONS.get(methods.find(checks.split(self.method)[0]).__module__)
@@ -203,7 +206,7 @@ class Experiment:
             found["method"] = method
         if VERSIONS:
             found |= {key: VERSIONS[module] for key, module in self._own_modules() if module in VERSIONS}
-        if checks.split(self.topology)[0] in ("file", "matrix"):
+        if is_file(self.topology):
             # The graph of the file, without the experiment's weights: the last bits of fastest weights vary.
             with suppress(GossamerError):  # the file is not here
                 found["topology"] = topology.get(self.topology, self.nodes).fingerprint[:16]
@@ -240,7 +243,7 @@ class Experiment:
         if " at 0x" in method:  # it holds an object whose only description is its address
             method = self.method
         # Experiments that do not use what later versions added keep the ids of their stored runs.
-        values = {key: value for key, value in values.items() if _ADDED.get(key) != value}
+        values = {key: value for key, value in values.items() if ADDED.get(key) != value}
         values["method"] = method
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -258,7 +261,7 @@ class Experiment:
         return f"{method.facts.title} ({', '.join(changed)})" if changed else method.facts.title
 
 
-_ADDED = {
+ADDED = {
     "loss": "cross-entropy",
     "metric": "accuracy",
     "evaluate": "common",
@@ -266,11 +269,18 @@ _ADDED = {
     "inner": "",
     "every": 1,
     "churn": "",
+    "nonfinite": "stop",
 }
+"""The settings that stored runs of older versions lack, and what they were."""
 
 AUGMENTATIONS = ("usual", "erasing", "none")
 
-_CHOICES = {"augment": AUGMENTATIONS, "node_weight": ("equal", "size"), "evaluate": ("common", "own")}
+_CHOICES = {
+    "augment": AUGMENTATIONS,
+    "node_weight": ("equal", "size"),
+    "evaluate": ("common", "own"),
+    "nonfinite": ("stop", "skip"),
+}
 
 
 def usual_model(dataset: str) -> str:

@@ -38,6 +38,7 @@ from gossamer.experiments.locks import alone
 from gossamer.experiments.store import StoredRun, add_row, clear, refuse_another
 from gossamer.experiments.training import Execution, begin, describe, finish, length_of, prepare
 from gossamer.network.waiting import LONGEST, TIMEOUT
+from gossamer.network.wire import is_finite
 from gossamer.optim.checkpointing import Checkpoints
 from gossamer.tasks import Tally, task_of
 from gossamer.topology import Topology
@@ -190,7 +191,12 @@ class NodeTraining:
         start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
         self.nodes = nodes = fitted(nodes, start, experiment.batch_size)
         self.model = start.train().to(device)
-        options: Any = {"topology": graph, "node": os.environ.get("GOSSAMER_NODE"), "timeout": timeout}
+        options: Any = {
+            "topology": graph,
+            "node": os.environ.get("GOSSAMER_NODE"),
+            "timeout": timeout,
+            "nonfinite": experiment.nonfinite,
+        }
         self._decay = 0.0
         self.optimizer: optim.DecentralizedOptimizer
         self._stepping: torch.optim.Optimizer
@@ -259,11 +265,13 @@ class NodeTraining:
         self.optimizer.zero_grad()
         loss = self.task.loss.function(self.model(inputs), targets)
         torch.autograd.backward(self._weight * loss)
+        value = float(loss.detach())
+        if self.experiment.nonfinite == "skip":
+            value = self._skip_if_not_finite(value, r)
         self._clip()
         if self._decay:
             for p in self.model.parameters():
                 p.grad.add_(p.detach(), alpha=self._decay)  # type: ignore[union-attr]
-        value = float(loss.detach())
         if not math.isfinite(value):
             raise self.optimizer.diverged(value)
         self.optimizer.note(loss=value)
@@ -340,8 +348,21 @@ class NodeTraining:
         self.batches.load_state_dict(saved["batches"])
         self._meter.load_state_dict(saved["meter"])
 
+    def _skip_if_not_finite(self, loss: float, r: int) -> float:
+        """Count a round whose loss or gradient is not finite as gradient 0, as the simulator does; its loss then."""
+        gradients = self._gradients()
+        if math.isfinite(loss) and all(map(is_finite, gradients)):
+            return loss
+        torch._foreach_zero_(gradients)
+        self.optimizer.skipped_rounds += 1
+        log.warning("Round %d of node %d counts as gradient 0: it was not finite.", r, self.node)
+        return 0.0
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
     def _clip(self) -> None:
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        gradients = self._gradients()
         norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])))
         self._gradient_norm = norm
         if self.experiment.clip and norm > self.experiment.clip:

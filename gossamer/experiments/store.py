@@ -28,7 +28,7 @@ from msgspec import Meta
 from gossamer._common.files import to_json, write_text
 from gossamer._common.formatting import ACCURACY, MetricFacts, Row, said
 from gossamer.errors import DiskError, GossamerError, InputError
-from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.experiment import ADDED, Experiment
 from gossamer.topology.graph import Graph
 
 log = logging.getLogger("gossamer")
@@ -334,10 +334,7 @@ def refuse_another(directory: Path, experiment: Experiment, network: str) -> Non
         return
     ours = {**experiment.settings, "network": network}
     # What older versions did not record was as it is by default.
-    known = {
-        key: run.experiment.settings[key]
-        for key in ("model", "loss", "metric", "evaluate", "decoupled", "inner", "every")
-    }
+    known = {key: run.experiment.settings[key] for key in ("model", *ADDED)}
     theirs = {**run.about["experiment"], **known, "network": theirs_network}
     key = next((k for k in ours if theirs.get(k) != ours[k]), None)
     if key is not None:

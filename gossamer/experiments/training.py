@@ -18,7 +18,7 @@ import numpy
 import torch
 
 from gossamer import data, methods, models, topology
-from gossamer._common.files import remove_unfinished
+from gossamer._common.files import remove_unfinished_files
 from gossamer._common.formatting import Row
 from gossamer._version import __version__
 from gossamer.data import Augmentation, Dataset, Erasing, NodeData, partition
@@ -98,7 +98,7 @@ def begin(directory: Path, about: dict[str, Any]) -> None:
     write_json(directory / "run.json", about)
     mark = directory / "checkpoints" / ATTEMPT
     for place in (directory, mark.parent):
-        remove_unfinished(place)
+        remove_unfinished_files(place)
     before = 0.0
     if mark.exists():
         # An attempt lasted from its mark to the last file that it wrote.
@@ -208,6 +208,7 @@ def _simulate(experiment: Experiment, nodes: NodeData, graph: Topology, director
         clip=experiment.clip or None,
         churn=experiment.churn or None,
         node_weight=experiment.node_weight,
+        nonfinite=experiment.nonfinite,
         device=execution.device,
         workers=execution.workers,
         checkpoint=directory / "checkpoints",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import pairwise
 from pathlib import Path
 
 from gossamer.links.site_files import INTERFACE, STORE_PORTS, SYSTEM_PORTS
@@ -33,6 +34,8 @@ class Listener:
     """What was started; "" if it is another user's."""
     torch: bool
     """Whether the process has loaded torch: its port is then gloo's or, on all interfaces, the store's."""
+    coordinator: bool
+    """Whether the process is `gossamer coordinator`, which has loaded torch too."""
 
     @property
     def is_local(self) -> bool:
@@ -58,8 +61,8 @@ def listeners() -> list[Listener]:
             digits, _, port = words[1].partition(":")
             address = _decoded(digits)
             interface = "" if address.is_unspecified else "lo" if address.is_loopback else names.get(str(address), "?")
-            process, torch = owners.get(words[9], ("", False))
-            found.add(Listener(str(address), int(port, 16), interface, process, torch))
+            owner = owners.get(words[9], ("", False, False))
+            found.add(Listener(str(address), int(port, 16), interface, *owner))
     return sorted(found, key=lambda one: (one.port, one.address))
 
 
@@ -72,7 +75,9 @@ def warnings(found: list[Listener]) -> list[str]:
         guarded = rules and _in_rules(one.port)
         if not one.torch or one.is_local or guarded or _is_tunnel(one.interface):
             continue
-        if one.interface:
+        if one.coordinator:
+            told.append(f"gossamer coordinator listens on {where}: whoever reaches it can join the run or disturb it.")
+        elif one.interface:
             told.append(f"gloo listens on {where}: whoever reaches it can read and forge messages.")
         else:
             told.append(
@@ -108,20 +113,30 @@ def _decoded(digits: str) -> IPv4Address | IPv6Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _owners() -> dict[str, tuple[str, bool]]:
-    """By the inode of a socket: what was started, and whether it has loaded torch."""
-    owners: dict[str, tuple[str, bool]] = {}
+def _owners() -> dict[str, tuple[str, bool, bool]]:
+    """By the inode of a socket: what was started, whether it has loaded torch, and whether it is the coordinator."""
+    owners: dict[str, tuple[str, bool, bool]] = {}
     for process in _processes():
         try:
             targets = [_target(entry) for entry in (process / "fd").iterdir()]
             inodes = [target[len("socket:[") : -1] for target in targets if target.startswith("socket:[")]
             if inodes:
-                started = (process / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
+                words = (process / "cmdline").read_bytes().decode(errors="replace").strip("\0").split("\0")
                 torch = "/libtorch" in (process / "maps").read_text(encoding="utf-8", errors="replace")
-                owners |= dict.fromkeys(inodes, (f"{process.name}: {started[:60]}", torch))
+                shown = f"{process.name}: {' '.join(words)[:60]}"
+                owners |= dict.fromkeys(inodes, (shown, torch, _is_coordinator(words)))
         except OSError:  # it has ended, or belongs to somebody else
             continue
     return owners
+
+
+def _is_coordinator(words: list[str]) -> bool:
+    """Whether a command line is that of `gossamer coordinator`, in any of its spellings.
+
+    >>> _is_coordinator(["python", "/usr/bin/gossamer", "coordinator"]), _is_coordinator(["python", "train.py"])
+    (True, False)
+    """
+    return any(Path(a).name == "gossamer" and b == "coordinator" for a, b in pairwise(words))
 
 
 def _target(entry: Path) -> str:

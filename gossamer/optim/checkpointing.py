@@ -158,7 +158,7 @@ class Checkpoints:
         told = [Holding.from_words(t) for t in net.join({"interval of checkpoints": self.every}, self._mine().words())]
         restart = agree(told, net.topology.fingerprint)
         self._names = [holding.name for holding in told]
-        files.remove_unfinished(self.directory)
+        files.remove_unfinished_checkpoints(self.directory)
         self._begun = self.directory.is_dir()
         if restart.exact:
             path = files.path_of(self.directory, restart.round)

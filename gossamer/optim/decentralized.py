@@ -115,7 +115,9 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
         self._held_alike = (node_weight, equal_gradients)
         self._meeting = Meeting(self.network, self.method.facts, *self._held_alike)
         self._nonfinite = nonfinite
-        self._overflows = self._skipped = 0
+        self._overflows = 0
+        self.skipped_rounds = 0
+        """Rounds that counted as gradient 0 because the gradient was not finite (`nonfinite="skip"`)."""
         self._nothing = False
         self.idle_rounds = 0
         """Rounds in which there was nothing to learn from: calls of `idle`, and the empty batches of Opacus."""
@@ -287,7 +289,7 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
         for bucket, rule in zip(self._buckets, rules, strict=True):
             load(bucket, rule, overflow)
         if self._nonfinite == "skip" and not all(is_finite(bucket.grad) for bucket in self._buckets):
-            self._skipped += 1
+            self.skipped_rounds += 1
             for bucket, rule in zip(self._buckets, rules, strict=True):
                 load(bucket, rule, True)
         if self.membership is not None:
@@ -460,7 +462,7 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
             "round": self.round,
             **self.network.stats(),
             "overflows": self._overflows,
-            "skipped": self._skipped,
+            "skipped": self.skipped_rounds,
             "idle": self.idle_rounds,
             **(self.membership.stats() if self.membership else {}),
         }

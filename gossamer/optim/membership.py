@@ -27,6 +27,7 @@ from gossamer.optim.meeting import Meeting, odd_ones_out
 from gossamer.optim.param_groups import Rule
 from gossamer.optim.restart import rounds_to_reach_all
 from gossamer.topology import Topology
+from gossamer.topology.families import is_file
 
 log = logging.getLogger("gossamer")
 
@@ -45,7 +46,7 @@ class Membership:
         if topology is None and facts.sends != "all-reduce":
             raise InputError("No graph says which sites talk to each other; give topology='ring' or another.")
         given = "complete" if topology is None else topology
-        if isinstance(given, str) and given.partition(":")[0].strip().lower() in ("file", "matrix"):
+        if isinstance(given, str) and is_file(given):
             given = graphs.get(given)
         graphs.resolve(given, 1, one_node_needs_none=True)  # refuses a name that does not exist
         self.sites = sites

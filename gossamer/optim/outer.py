@@ -12,6 +12,7 @@ from gossamer import methods
 from gossamer._common.checks import whole_number
 from gossamer.errors import InputError
 from gossamer.methods.contract import MethodChoice
+from gossamer.network.wire import is_finite
 from gossamer.optim.bucket import Bucket
 from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.optimizers import Options
@@ -94,6 +95,8 @@ class Outer(DecentralizedOptimizer):
             self._began = time.monotonic()
         if not overflow:
             self._unscale(scale)
+            if self._nonfinite == "skip":
+                self._skip_what_is_not_finite()
             self.inner.step()
         self._taken += 1
         self._local_steps += 1
@@ -146,6 +149,14 @@ class Outer(DecentralizedOptimizer):
                 for p in group["params"]:
                     if p.grad is not None:
                         p.grad.mul_(scale)
+
+    def _skip_what_is_not_finite(self) -> None:
+        """The inner optimizer would remember a NaN for ever, so its gradient is 0 already."""
+        gradients = [p.grad for group in self.inner.param_groups for p in group["params"] if p.grad is not None]
+        if not all(is_finite(g.coalesce().values() if g.is_sparse else g) for g in gradients):
+            self.skipped_rounds += 1
+            for gradient in gradients:
+                gradient.zero_()
 
     def _is_due(self) -> bool:
         if isinstance(self.every, timedelta):

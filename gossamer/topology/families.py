@@ -285,6 +285,15 @@ def names() -> tuple[str, ...]:
     return (*FAMILIES, *SCHEDULES)
 
 
+def is_file(spec: str) -> bool:
+    """Whether a description names a file, which brings its own number of nodes.
+
+    >>> is_file("file:graph.txt"), is_file("Matrix:weights.csv"), is_file("ring")
+    (True, True, False)
+    """
+    return checks.normalized(checks.split(spec)[0]) in ("file", "matrix")
+
+
 def get(spec: str | Topology, n: int | None = None, weights: str = "metropolis", seed: int = 0) -> Topology:
     """The topology that `spec` describes, on n nodes.
 
@@ -340,11 +349,10 @@ def resolve(given: str | Topology, nodes: int, *, one_node_needs_none: bool = Fa
             f"gossamer.topology.from_networkx, from_edges and from_matrix make one of your own."
         )
     if nodes == 1 and one_node_needs_none:
-        name, rest = checks.split(given)
-        if checks.normalized(name) in ("file", "matrix"):
+        if is_file(given):
             get(given)
         else:
-            _described(name, rest)
+            _described(*checks.split(given))
         return complete(1)
     return get(given, nodes)
 

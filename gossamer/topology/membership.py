@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from gossamer._common import checks
 from gossamer.errors import InputError
-from gossamer.topology.families import complete, exponential, get, resolve
+from gossamer.topology.families import complete, exponential, get, is_file, resolve
 from gossamer.topology.graph import Graph, row_numbers
 from gossamer.topology.mixing import weigh
 from gossamer.topology.topology import Needs, Topology
@@ -40,7 +39,7 @@ def regraph(given: Topology | str, present: Sequence[int], needs: Needs | None =
         raise InputError(f"A graph needs at least one node, numbered from 0 on, but the nodes present are {nodes}.")
     if isinstance(given, str):
         resolve(given, 1, one_node_needs_none=True)  # refuses a name that does not exist
-        if checks.normalized(checks.split(given)[0]) in ("file", "matrix"):
+        if is_file(given):
             given = get(given)
     if isinstance(given, Topology) and nodes == list(range(given.n)):
         return given

@@ -35,6 +35,17 @@ def test_threads_that_write_one_file_do_not_meet(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_device_is_refused_and_stays_what_it_is(tmp_path):
+    """A pipe stands for it: whoever may write to /dev would lose /dev/null here."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for write in (check_writable, lambda path: write_text(path, "x")):
+        with pytest.raises(DiskError, match="pipe: it is a device or a pipe, not a file; choose another place"):
+            write(pipe)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 def test_text_is_written_in_one_piece(tmp_path):
     path = tmp_path / "a" / "b.txt"
     write_text(path, "zeta² = 0\n")

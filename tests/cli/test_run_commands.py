@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from gossamer import methods
+from gossamer import methods, tasks
 from gossamer.cli.output import print_run, print_table
 from gossamer.errors import GossamerError
-from gossamer.experiments.experiment import Experiment
+from gossamer.experiments.experiment import ADDED, Experiment
 from gossamer.experiments.locks import claim
 from gossamer.experiments.store import StoredRun, find_runs, refuse_another
 from gossamer.experiments.training import train
@@ -35,6 +35,35 @@ def test_run_takes_a_file_with_flags_on_top(gossamer, tmp_path):
     assert (experiment.lr, experiment.rounds, experiment.method) == (0.02, 4, "dsgdm:beta=0.5")
     out, _ = gossamer("run", file, "--lr", "0.02", "--out", tmp_path / "run", "--json")
     assert json.loads(out)["outcome"]["status"] == "done"
+
+
+BROKEN = """
+import gossamer as gs
+from torch.nn import functional
+
+def broken(outputs, targets):
+    loss = functional.cross_entropy(outputs, targets)
+    return loss * float("nan") if len(targets) == 16 and targets[0] % 2 == 0 else loss
+
+gs.tasks.register(gs.Loss("broken", broken))
+"""
+
+
+def test_what_is_not_finite_is_skipped_if_the_file_or_the_command_line_says_so(gossamer, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "LOSSES", dict(tasks.LOSSES))
+    loss, file = tmp_path / "broken.py", tmp_path / "experiment.toml"
+    loss.write_text(BROKEN)
+    shared = ["run", *TINY, "--load", loss, "--loss", "broken"]
+    gossamer(*shared, "--out", tmp_path / "stopped")
+    assert StoredRun(tmp_path / "stopped").status == "diverged"
+    gossamer(*shared, "--nonfinite", "skip", "--out", tmp_path / "skipped")
+    file.write_text('nonfinite = "skip"\n')
+    gossamer("run", file, *shared[1:], "--out", tmp_path / "file")
+    for name in ("skipped", "file"):
+        run = StoredRun(tmp_path / name)
+        assert (run.status, run.experiment.nonfinite) == ("done", "skip")
+    _, err = gossamer(*shared, "--out", tmp_path / "skipped", code=2)
+    assert "its nonfinite is skip, this one's is stop" in err
 
 
 def test_a_directory_of_another_run_is_refused(gossamer, tmp_path):
@@ -62,6 +91,17 @@ def test_a_setting_that_a_stored_run_lacks_is_said_to_be_missing(finished, tmp_p
     (tmp_path / "run.json").write_text(json.dumps(about))
     with pytest.raises(GossamerError, match=r"its clip is not set, this one's is 1\.0"):
         refuse_another(tmp_path, replace(finished.experiment, clip=1.0), "simulated")
+
+
+@pytest.mark.parametrize("added", ADDED)
+def test_a_setting_that_older_versions_did_not_know_was_as_it_is_by_default(finished, tmp_path, added):
+    settings = {key: value for key, value in finished.about["experiment"].items() if key != added}
+    about = {**finished.about, "id": "of an earlier version", "experiment": settings}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    with pytest.raises(GossamerError, match=r"its lr is 0\.01, this one's is 0\.5"):
+        refuse_another(tmp_path, replace(finished.experiment, lr=0.5), "simulated")
+    with pytest.raises(GossamerError, match="a run of the same settings, but its method"):
+        refuse_another(tmp_path, finished.experiment, "simulated")
 
 
 def test_run_goes_by_the_name_of_its_settings(gossamer, tmp_path, monkeypatch):

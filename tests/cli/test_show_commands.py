@@ -152,6 +152,20 @@ def test_doctor_shows_which_ports_of_torch_strangers_may_reach(gossamer, monkeyp
     assert not [w for w in json.loads(gossamer("doctor", "--network", "--json")[0])["warnings"] if "listens on" in w]
 
 
+@pytest.mark.parametrize(
+    ("coordinator", "interface", "sentence"),
+    [
+        (True, "eth0", "gossamer coordinator listens on port 29510 of eth0 (7: python): whoever reaches it can join"),
+        (True, "", "gossamer coordinator listens on port 29510 of all interfaces"),
+        (False, "eth0", "gloo listens on port 29510 of eth0"),
+    ],
+)
+def test_doctor_tells_the_coordinator_from_gloo(monkeypatch, coordinator, interface, sentence):
+    monkeypatch.setattr(listeners, "has_rules", lambda: False)
+    one = listeners.Listener("192.0.2.1", 29510, interface, "7: python", torch=True, coordinator=coordinator)
+    assert listeners.warnings([one])[0].startswith(sentence)
+
+
 def test_doctor_says_where_it_cannot_look(gossamer, monkeypatch):
     monkeypatch.setattr(listeners, "can_look", lambda: False)
     assert "lsof -nP -iTCP -sTCP:LISTEN" in gossamer("doctor", "--network")[0]

@@ -146,6 +146,7 @@ def test_a_directory_with_a_checkpoint_of_another_run_is_refused_and_left_as_it_
         ({"batch_size": 8}, "batch_size"),
         ({"weight_decay": 0.1}, "weight_decay"),
         ({"decoupled": True}, "decoupled"),
+        ({"nonfinite": "skip"}, "nonfinite"),
         ({"model": WithBatchNorm}, "model"),
         ({"data": digit_nodes(k=4)}, "partition"),
     ],
@@ -344,7 +345,7 @@ def test_other_data_of_the_same_name_are_refused(tmp_path):
         run_digits(data=nodes(1), checkpoint=tmp_path)
 
 
-NEWER = ("data", "step_sizes", "layers", "start")
+NEWER = ("data", "step_sizes", "layers", "start", "nonfinite")
 
 
 @pytest.mark.parametrize("older", [{}, {"architecture": "layers 0123456789abcdef"}])
@@ -354,8 +355,27 @@ def test_a_checkpoint_of_an_earlier_version_is_continued(tmp_path, older):
     for round in checkpoint_files.rounds_in(tmp_path):
         saved = checkpoint_files.read(checkpoint_files.path_of(tmp_path, round))
         settings = {k: v for k, v in saved["settings"].items() if k not in NEWER}
+        del saved["content"]["simulation"]["skipped"]
         checkpoint_files.write(tmp_path, round, {**settings, **older}, saved["content"])
-    assert same_bits(run_digits(rounds=8), run_digits(rounds=8, checkpoint=tmp_path))
+    resumed = run_digits(rounds=8, checkpoint=tmp_path)
+    assert same_bits(run_digits(rounds=8), resumed)
+    assert resumed.simulation.skipped == [0] * 4
+
+
+def broken(outputs, targets):
+    """A loss that is no number for the batches that begin with an even digit."""
+    loss = nn.functional.cross_entropy(outputs, targets)
+    return loss * torch.nan if len(targets) == 16 and targets[0] % 2 == 0 else loss
+
+
+def test_a_run_that_skips_is_resumed_with_its_counts(tmp_path):
+    options = {"loss": broken, "nonfinite": "skip"}
+    whole = run_digits(rounds=8, **options)
+    first = run_digits(rounds=5, checkpoint=tmp_path, **options)
+    resumed = run_digits(rounds=8, checkpoint=tmp_path, **options)
+    assert same_bits(whole, resumed)
+    assert resumed.simulation.skipped == whole.simulation.skipped
+    assert 0 < sum(first.simulation.skipped) < sum(whole.simulation.skipped)
 
 
 @pytest.mark.parametrize("what", ["x", "y", "buffer"])

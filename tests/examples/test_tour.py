@@ -13,7 +13,7 @@ def kinds(notebook) -> list[set[str]]:
     return [{kind for out in cell.outputs for kind in out.get("data", {out.output_type: ""})} for cell in cells]
 
 
-# What jupyter_client and its libraries warn of is theirs to mend.
+# What jupyter_client and its libraries warn of is theirs to fix.
 @pytest.mark.filterwarnings("default")
 @pytest.mark.timeout(600)
 def test_the_tour_runs_from_top_to_bottom():

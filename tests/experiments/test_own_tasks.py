@@ -121,6 +121,7 @@ def test_experiments_that_use_nothing_new_keep_their_ids():
     assert Experiment().id == "1b7f464c60c84004"
     assert Experiment(loss="cross-entropy", metric="accuracy").id == Experiment().id
     assert len({Experiment().id, Experiment(metric="perplexity").id, Experiment(evaluate="own").id}) == 3
+    assert Experiment(nonfinite="stop").id == Experiment().id != Experiment(nonfinite="skip").id
 
 
 def test_a_run_without_a_metric_measured_accuracy(tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gossamer import models, simulate, tasks
 from gossamer.cli import main
 from gossamer.cli.run import run as run_command
 from gossamer.engine import DivergenceError
@@ -136,6 +137,21 @@ def test_a_wrong_number_of_processes_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("_one_process")
+def test_the_timeout_and_what_to_do_with_nan_reach_the_optimizer(tmp_path, monkeypatch):
+    seen = []
+    made = real_nodes.optim.optimizer_of
+
+    def noted(*arguments: object, **options: object) -> object:
+        seen.append(options)
+        return made(*arguments, **options)
+
+    monkeypatch.setattr(real_nodes.optim, "optimizer_of", noted)
+    experiment = Experiment(nodes=1, rounds=1, partition="iid", topology="complete", batch_size=32, nonfinite="skip")
+    train_here(experiment, tmp_path / "run", Execution(timeout=12.5))
+    assert [(options["timeout"], options["nonfinite"]) for options in seen] == [(12.5, "skip")]
+
+
+@pytest.mark.usefixtures("_one_process")
 def test_the_process_that_writes_claims_the_directory_for_all(tmp_path):
     experiment = Experiment(nodes=1, rounds=2, partition="iid", topology="complete", batch_size=32)
     with (
@@ -203,6 +219,30 @@ def test_a_loss_or_a_gradient_that_is_no_number_is_told_as_in_the_simulator(here
     assert all(torch.equal(a, b) for a, b in zip(before, here.model.parameters(), strict=True))
 
 
+def broken(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss that is no number for the batches that begin with an even digit."""
+    loss = torch.nn.functional.cross_entropy(outputs, targets)
+    return loss * math.nan if len(targets) == 32 and targets[0] % 2 == 0 else loss
+
+
+@pytest.mark.parametrize("steps", [{}, {"inner": "adamw", "every": 2}], ids=["method", "inner optimizer"])
+def test_what_is_not_finite_is_skipped_as_in_the_simulator(here, monkeypatch, steps):
+    monkeypatch.setattr(tasks, "LOSSES", {**tasks.LOSSES, "broken": tasks.Loss("broken", broken)})
+    experiment = dataclasses.replace(
+        here.experiment, loss="broken", nonfinite="skip", weight_decay=0.1, rounds=8, **steps
+    )
+    node = real_nodes.NodeTraining(experiment, here.nodes, here.graph, torch.device("cpu"))
+    for r in range(experiment.rounds):
+        node.advance(r)
+    run = simulate(
+        models.SmallCNN, here.nodes, experiment.method, here.graph, lr=experiment.lr, rounds=8, batch_size=32,
+        loss=broken, weight_decay=0.1, nonfinite="skip", **steps,
+    )  # fmt: skip
+    assert 0 < run.simulation.skipped[0] == node.optimizer.stats()["skipped"] < 8
+    for ours, theirs in zip(node.model.parameters(), run.models[0].parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
 def test_what_an_earlier_version_saved_is_taken(here):
     here.load_state_dict({**here.state_dict(), "lost": [3.0, math.inf]})
     here.advance(0)
@@ -234,11 +274,12 @@ def test_the_command_hands_everything_on(tmp_path, monkeypatch):
     seen: list[tuple[Experiment, Path, Execution]] = []
     monkeypatch.setattr(real_nodes, "train_here", lambda *arguments: seen.append(arguments))
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
-    run_command(device="cuda", workers=3, logger="tensorboard", data_dir=tmp_path)
+    run_command(device="cuda", workers=3, timeout=12.5, logger="tensorboard", data_dir=tmp_path)
     run_command(out=tmp_path / "here")
     (experiment, directory, execution), (_, out, usual) = seen
     assert directory == Path("runs") / f"{experiment.id}-processes"
     assert (execution.device, execution.workers, execution.data_dir) == ("cuda", 3, tmp_path)
+    assert (execution.timeout, usual.timeout) == (12.5, waiting.TIMEOUT)
     # The usual one prints a line per evaluation; the logger comes on top of it.
     assert (len(execution.callbacks), len(usual.callbacks)) == (2, 1)
     assert (out, usual.device) == (tmp_path / "here", "cpu")

@@ -20,7 +20,7 @@ from gossamer.experiments import training
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import Grid, read_grid
 from gossamer.experiments.job import WorkPlan, mark_failed, work
-from gossamer.experiments.locks import claim, holder
+from gossamer.experiments.locks import SWEEP, claim, holder
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
 from gossamer.experiments.training import train
@@ -411,6 +411,15 @@ def test_runs_that_are_removed_with_their_directory_end_the_work(tmp_path):
     with pytest.raises(DiskError, match="has been removed while the run was using it"):
         work(plan, on_row=lambda experiment, row: shutil.rmtree(plan.directory, ignore_errors=True))
     assert not plan.directory.exists()
+
+
+def test_a_run_during_which_a_process_of_the_same_sweep_died_is_left_to_the_sweep(tmp_path, monkeypatch):
+    monkeypatch.setenv(SWEEP, "this one")
+    (tmp_path / ".claims").mkdir()
+    for name, sweep in (("ours", "this one"), ("theirs", "another")):
+        (tmp_path / ".claims" / name).write_text(f"1 {sweep}")
+    with claim(tmp_path, "ours") as ours, claim(tmp_path, "theirs") as theirs:
+        assert (ours, theirs) == (False, True)
 
 
 def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):

@@ -128,6 +128,7 @@ def test_a_run_is_made_again_when_the_file_of_its_graph_has_changed(tmp_path, ca
     graph, place = tmp_path / "graph.txt", tmp_path / "run"
     experiment = changed(topology=f"file:{graph}")
     graph.write_text("0 1\n1 2\n2 3\n")
+    assert changed(topology=f"File: {graph}").file_versions == experiment.file_versions != {}
     train(experiment, place)
     graph.write_text("# the same\n2 3\n0 1\n1 2\n")
     assert train(experiment, place).finished
@@ -197,6 +198,7 @@ def test_the_seconds_are_those_of_all_attempts(tmp_path):
         ({"lr": -1}, "lr must be a finite number of at least 0"),
         ({"epochs": 0}, "The experiment has no length"),
         ({"augment": "flip"}, "no augment 'flip'"),
+        ({"nonfinite": "ignore"}, "no nonfinite 'ignore'"),
     ],
 )
 def test_bad_values_get_a_sentence(values, words):

@@ -21,7 +21,10 @@ from gossamer.cli import main
 SECONDS = 60
 """Processor time after which a case counts as a hang. Waiting does not count: the machine may be busy."""
 ROOM = 8 << 30
-"""Bytes of memory that a case may take on top of what is in use: a bomb then fails here, not the machine."""
+"""Bytes of memory that a case may take on top of what is in use: a bomb then fails here, not the machine.
+
+Where /proc does not say what is in use, there is no limit.
+"""
 
 SPECIAL = (
     b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"\xff", b"[" * 3000, b"{" * 3000, b"9" * 5000, b"1e999", b"-1", b"NaN",
@@ -56,7 +59,8 @@ def case(number: int) -> Iterator[random.Random]:
 
     before = signal.signal(signal.SIGPROF, stop)
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_in_use() + ROOM, limits[1]))
+    if (in_use := _in_use()) is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (in_use + ROOM, limits[1]))
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with warnings.catch_warnings():
@@ -67,12 +71,16 @@ def case(number: int) -> Iterator[random.Random]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-        resource.setrlimit(resource.RLIMIT_AS, limits)
+        if in_use is not None:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def _in_use() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
-        return int(file.read().split()[0]) * resource.getpagesize()
+def _in_use() -> int | None:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except FileNotFoundError:
+        return None
 
 
 def command(*arguments: object) -> tuple[int, str, str]:

@@ -166,7 +166,7 @@ def bf16_wire(rank: int) -> dict[str, Any]:
 
 
 def compressed_messages(rank: int) -> dict[str, Any]:
-    """As many bytes as declared; and where sums are made anew out of whole vectors, the same trajectory."""
+    """As many bytes as declared; and where sums are made again from whole vectors, the same trajectory."""
     options = {"init": "zero", "compress": "quantize:bits=4"}
     node = Node(rank, optim.MoTEF, **options)
     trace = node.step(5)

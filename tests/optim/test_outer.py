@@ -54,6 +54,23 @@ def test_alone_it_is_the_inner_optimizer(kind: str, method: str) -> None:
     torch.testing.assert_close(found, fit(theirs, inner_of(theirs, kind), own_data(), 8), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_a_step_without_a_finite_gradient_counts_as_gradient_zero(kind: str) -> None:
+    traces = []
+    for bad in (0.0, float("nan")):
+        model = TASK.model()
+        optimizer = Outer(inner_of(model, kind), "gradient-tracking", every=3, nonfinite="skip")
+        fit(model, optimizer, own_data(), 4)
+        model(*own_data()).backward()
+        next(model.parameters()).grad.fill_(bad)  # type: ignore[union-attr]
+        if bad == 0:
+            optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+        traces.append(fit(model, optimizer, own_data(), 4))
+    assert torch.equal(*traces)
+    assert optimizer.stats()["skipped"] == 1
+
+
 def test_a_state_between_two_exchanges_is_resumed_to_the_same_bits() -> None:
     model = TASK.model()
     optimizer = Outer(inner_of(model), "momentum-tracking:beta=0.5", every=3, lr=0.7)
