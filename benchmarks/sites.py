@@ -40,7 +40,10 @@ def node(rank: int, repeats: int, queue: Any) -> None:
         group = _group(f"{name}-{dim}", rank)
         without = getattr(gs.optim, name)([models[1]], lr=1e-3, topology="complete", group=group)
         _warm_up(without)
-        times = [(_seconds(with_sites, count), _seconds(without, count)) for _ in range(repeats)]
+        times = []
+        for k in range(repeats):  # each is first as often as the other
+            turns = {id(o): _seconds(o, count) for o in ((with_sites, without) if k % 2 else (without, with_sites))}
+            times.append((turns[id(with_sites)], turns[id(without)]))
         queue.put((name, dim, rank, times))
         with_sites.close()
         without.close()

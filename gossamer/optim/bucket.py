@@ -153,7 +153,7 @@ class Bucket:
         """The state's messages, under way or arrived, by the name of their field."""
         for f in dataclasses.fields(self.state):
             value = getattr(self.state, f.name)
-            if isinstance(value, Pending):
+            if hasattr(value, "wait"):  # a `Pending`, which is a protocol: isinstance would take ten times as long
                 yield f.name, value
 
     def drain(self) -> None:

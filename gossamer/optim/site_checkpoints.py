@@ -42,7 +42,7 @@ class AmongSites:
             self._saver._names = list(self._membership.names)
             self._saver._begun = self._saver.directory.is_dir()
             if each_its_own or not self._membership.began_together:
-                files.remove_unfinished(self._saver.directory)
+                files.remove_unfinished_checkpoints(self._saver.directory)
                 self._saver.optimizer._outdated = False  # no gradient has been computed yet
                 self._save_after_change()
                 self._changes = -1  # the others save when they have made this round: so does this site
