@@ -73,8 +73,9 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.setattr(Method, "_registry", dict(Method._registry))
     module = ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    for name in ("pandas", "datasets", "opacus"):
-        if any(b.page == page and re.search(rf"import {name}|\.{name} import", b.code) for b in having("python")):
+    for name in ("pandas", "datasets", "opacus", "torchft"):
+        shown = rf"import {name}|\.{name} import" if name != "torchft" else r"gs\.Sites\("
+        if any(b.page == page and re.search(shown, b.code) for b in having("python")):
             pytest.importorskip(name, reason=f"the page shows {name}: pip install 'gossamer[all]'")
     for block in having("python"):
         if block.page == page:
