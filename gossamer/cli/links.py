@@ -25,8 +25,8 @@ def links(sites: Path, *, out: Path, mesh: bool = False) -> None:
         sites average at once.
     """
     from gossamer.cli.output import print_table
+    from gossamer.links.link_plan import read_plan
     from gossamer.links.site_files import INTERFACE, write_site_files
-    from gossamer.links.sites import read_plan
 
     plan = read_plan(sites, mesh)
     write_site_files(plan, out)

@@ -9,7 +9,7 @@ from secrets import token_hex
 
 from gossamer._common.files import cannot_write
 from gossamer.errors import InputError
-from gossamer.links.sites import Plan
+from gossamer.links.link_plan import Plan
 
 INTERFACE = "gossamer"
 """The interface of the tunnels; WireGuard's configuration and the table of firewall rules are called like it."""

@@ -15,7 +15,7 @@ import pytest
 from gossamer import topology
 from gossamer.errors import InputError
 from gossamer.links import site_files
-from gossamer.links.sites import plan_of, read_plan
+from gossamer.links.link_plan import plan_of, read_plan
 
 CHAIN = """
 [[site]]

@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from gossamer.experiments.grid import Grid
-from gossamer.links.sites import plan_of
+from gossamer.links.link_plan import plan_of
 from gossamer.methods import Method
 
 ROOT = Path(__file__).parents[2]

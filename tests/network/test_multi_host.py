@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.links.link_plan import read_plan
 from gossamer.links.site_files import write_site_files
-from gossamer.links.sites import read_plan
 from tests.namespaces import WORLD, hosts, why_not
 from tests.optim.nodes import run_script
 
