@@ -37,7 +37,8 @@ def nodes(n: int, out: Path, work: Callable[..., Any], *args: Any) -> Iterator[l
     """Begin `work(*args)` in n processes that find what torchrun would tell them; rank k prints to `out/k.out`."""
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     told = {"MASTER_ADDR": "localhost", "MASTER_PORT": store.port, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n,
-            "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": True}  # fmt: skip
+            "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": True,
+            "TORCHELASTIC_ERROR_FILE": out / "k" / "error.json"}  # fmt: skip
     processes = [start(out / f"{rank}.out", work, *args, **told, RANK=rank, LOCAL_RANK=rank) for rank in range(n)]
     try:
         yield processes

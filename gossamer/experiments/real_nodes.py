@@ -77,9 +77,9 @@ def train_here(experiment: Experiment, directory: Path, execution: Execution | N
 
 
 class Voice(logging.Handler):
-    """What a node says on the command line: with its name, and only what no other node has said before.
+    """What a node says on the command line: with its name, and only what no other node here has said before.
 
-    torchrun shows the output of all processes in one place.
+    torchrun shows the output of all processes of a machine in one place.
     """
 
     def say(self, sentence: str) -> None:
@@ -93,16 +93,17 @@ class Voice(logging.Handler):
         self.say(record.getMessage())
 
     def _is_first(self, sentence: str) -> bool:
-        """Ask the store that torchrun keeps for its processes; where there is none, every node speaks."""
-        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        """Claim the sentence by a file in the folder that torchrun keeps for the processes of this machine."""
+        folder = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parent.parent
+        if folder == Path():  # torchrun has none, so every node speaks
             return True
-        key, mine = f"gossamer/said/{zlib.crc32(sentence.encode())}", f"{os.environ.get('RANK')} {os.getpid()}"
         try:
-            address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            store = dist.TCPStore(*address, is_master=False, timeout=timedelta(seconds=2))  # type: ignore[attr-defined]
-            return bool(store.compare_set(key, "", mine) == mine.encode())
-        except (RuntimeError, ValueError, KeyError):
-            return True
+            (folder / f"gossamer-said-{zlib.crc32(sentence.encode())}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        except OSError:
+            pass
+        return True
 
 
 def _join(backend: str, timeout: float) -> None:

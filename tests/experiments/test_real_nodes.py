@@ -7,6 +7,8 @@ import math
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from itertools import pairwise
@@ -266,6 +268,15 @@ def test_a_sentence_of_a_run_names_who_speaks_and_comes_once(tmp_path):
     assert len(said) == 1, printed
     assert re.match("gossamer: node [02]: Node 1 closed the connection before round", said[0]), said
     assert [printed[k].endswith("code 2\n") for k in (0, 2)] == [True, True], printed
+
+
+def test_a_sentence_comes_once_whoever_keeps_the_store(tmp_path):
+    told = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "-m", "gossamer"]
+    ended = subprocess.run(
+        [*command, "run", "--nodes", "4", "--out", str(tmp_path / "run")], env=told, capture_output=True, text=True
+    )
+    assert ended.stderr.count("The experiment has 4 nodes but torchrun started 3 processes") == 1, ended.stderr
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
