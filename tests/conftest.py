@@ -67,6 +67,14 @@ def _same_draws() -> None:
     torch.default_generator.manual_seed(0)
 
 
+@pytest.fixture
+def _own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that a test defines are forgotten after it."""
+    from gossamer.methods import Method
+
+    monkeypatch.setattr(Method, "_registry", dict(Method._registry))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail if a test is skipped: all that it needs is there")
 

@@ -10,7 +10,7 @@ from gossamer.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from gossamer.report.watching import Look
+    from gossamer.report.watching import Snapshot
 
 
 def watch(*runs: str, html: Path | None = None, every: float = 2.0, once: bool = False) -> None:
@@ -68,7 +68,7 @@ def watch(*runs: str, html: Path | None = None, every: float = 2.0, once: bool =
             live.stop()
 
 
-def shown(look: "Look") -> "Group":
+def shown(look: "Snapshot") -> "Group":
     """The tables and sentences of a look."""
     from rich.console import Group
     from rich.table import Table

@@ -1,7 +1,7 @@
 """What is going on: runs and sweeps on disk, and real nodes that serve their figures, looked at again and again.
 
-A `Watch` is asked for a `Look` now and then. `gossamer watch` shows it on a terminal, and `page` as HTML. A run is as
-far as its last evaluation. A node is asked over HTTP; one that does not answer keeps what it said last.
+A `Watch` is asked for a `Snapshot` now and then. `gossamer watch` shows it on a terminal, and `page` as HTML. A run is
+as far as its last evaluation. A node is asked over HTTP; one that does not answer keeps what it said last.
 """
 
 import os
@@ -57,7 +57,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Run:
+class WatchedRun:
     """A run on disk: how far it is, what it has reached, and how many seconds it still needs."""
 
     title: str
@@ -79,14 +79,14 @@ class Sweep:
     ended: dict[str, int]
     part: float
     left: float | None
-    running: list[Run]
+    running: list[WatchedRun]
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """Everything at one moment."""
 
-    runs: list[Run]
+    runs: list[WatchedRun]
     sweeps: list[Sweep]
     nodes: list[Node]
 
@@ -122,7 +122,7 @@ class Look:
 _RUN_HEAD = ["run", "status", "made", "reached", "left"]
 
 
-def _run_row(run: Run) -> list[str]:
+def _run_row(run: WatchedRun) -> list[str]:
     left = duration(round(run.left)) if run.left is not None else NONE
     return [run.title, run.status, f"{100 * run.part:.0f} %", run.reached, left]
 
@@ -208,13 +208,13 @@ class Watch:
         # Proxies are for the world outside.
         self._opener = build_opener(ProxyHandler({}))
 
-    def look(self) -> Look:
+    def look(self) -> Snapshot:
         """What is going on at this moment."""
         runs = [_run(StoredRun(place)) for place in self.places if (place / "run.json").exists()]
         sweeps = [_sweep(place) for place in self.places if not (place / "run.json").exists()]
         with ThreadPoolExecutor(max_workers=max(1, len(self.addresses))) as pool:
             nodes = list(pool.map(self._ask, self.addresses))
-        return Look(runs, sweeps, nodes)
+        return Snapshot(runs, sweeps, nodes)
 
     def _ask(self, address: str) -> Node:
         try:
@@ -287,7 +287,7 @@ def _node(address: str, text: str) -> Node:
     )
 
 
-def _run(run: StoredRun) -> Run:
+def _run(run: StoredRun) -> WatchedRun:
     """How far a run is."""
     try:
         e, rows, outcome = run.experiment, run.rows, run.outcome or {}
@@ -302,8 +302,8 @@ def _run(run: StoredRun) -> Run:
             whole = spent / part
             left = max(0.0, whole - spent - since)
     except (GossamerError, OSError) as error:
-        return Run(run.directory.name, "unreadable", 0.0, NONE, None, str(error))
-    return Run(title, status, part, reached, left, str(outcome.get("reason", "")), whole)
+        return WatchedRun(run.directory.name, "unreadable", 0.0, NONE, None, str(error))
+    return WatchedRun(title, status, part, reached, left, str(outcome.get("reason", "")), whole)
 
 
 def _is_made(directory: Path) -> bool:
@@ -340,7 +340,7 @@ def _sweep(place: Path) -> Sweep:
     return Sweep(str(place), len(ids), ended, sum(parts) / len(ids), left, running)
 
 
-def page(look: Look, every: float) -> str:
+def page(look: Snapshot, every: float) -> str:
     """The look as one HTML page that loads itself again."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     return render(

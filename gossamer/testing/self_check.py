@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gossamer import methods, topology
 from gossamer.testing import reference
-from gossamer.testing.trajectories import Task, distance, library_run, reference_run
+from gossamer.testing.trajectories import NoisyQuadratics, distance, library_run, reference_run
 
 TOLERANCE = 1e-10
 
@@ -26,7 +26,7 @@ class SelfCheck:
 
 def self_check(rounds: int = 20) -> list[SelfCheck]:
     """Every method of the package against the reference implementation, on a graph that it accepts."""
-    task = Task.drawn(rounds=rounds)
+    task = NoisyQuadratics.drawn(rounds=rounds)
     rates = [0.03] * rounds
     checks = []
     for name in reference.METHODS:

@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Task:
+class NoisyQuadratics:
     """Nodes with different quadratics, 1/2 sum_k curvature_ik x_k^2 - pull_ik x_k, noisy gradients and weight decay.
 
     The coordinates do not touch each other, so that a run can be repeated for each of them alone.
@@ -31,8 +31,8 @@ class Task:
     weight_decay: float = 0.05
 
     @classmethod
-    def drawn(cls, n: int = 8, d: int = 4, rounds: int = 50, seed: int = 0) -> "Task":
-        """A task with random curvatures, pulls and noise."""
+    def drawn(cls, n: int = 8, d: int = 4, rounds: int = 50, seed: int = 0) -> "NoisyQuadratics":
+        """Random curvatures, pulls and noise."""
         rng = np.random.default_rng(seed)
         return cls(
             start=rng.normal(size=d),
@@ -46,10 +46,10 @@ class Task:
         """How many rounds the noise lasts."""
         return len(self.noise)
 
-    def coordinate(self, k: int) -> "Task":
+    def coordinate(self, k: int) -> "NoisyQuadratics":
         """The task of coordinate k alone."""
         only = slice(k, k + 1)
-        return Task(
+        return NoisyQuadratics(
             self.start[only],
             self.curvature[:, only],
             self.pull[:, only],
@@ -90,7 +90,7 @@ def world(topology: Topology) -> World:
 def reference_run(
     name: str,
     topology: Topology,
-    task: Task,
+    task: NoisyQuadratics,
     rates: Iterable[float],
     on_round: Callable[[int, Any], None] | None = None,
     **hyperparameters: Any,
@@ -110,7 +110,7 @@ def reference_run(
 def library_run(
     name: str,
     topology: Topology,
-    task: Task,
+    task: NoisyQuadratics,
     rates: Sequence[float | torch.Tensor],
     dtype: torch.dtype = torch.float64,
     on_round: Callable[[int, methods.Method, Any], None] | None = None,

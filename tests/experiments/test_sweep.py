@@ -32,7 +32,6 @@ TINY = {"rounds": 2, "batch_size": 16, "evaluations": 1, "nodes": 2, "partition"
 # Loaded by every job: notes each run that is begun and offers methods that go wrong.
 WATCHED = """
 import os, signal, time
-from dataclasses import dataclass
 import gossamer.experiments.training as training
 from gossamer.methods import DSGD, Facts
 
@@ -45,35 +44,28 @@ def train(experiment, directory, execution):
 
 training.train = train
 
-@dataclass(frozen=True, eq=False)
-class Broken(DSGD):
-    name = "broken"
-    facts = Facts(title="Broken", sends=1)
-    def step(self, *arguments, **more):
-        raise RuntimeError("it broke")
+def method(step):
+    title = step.__name__.capitalize()
+    facts = Facts(title=title, sends=1)
+    return type(title, (DSGD,), dict(name=step.__name__, facts=facts, step=step, __module__=__name__))
 
-@dataclass(frozen=True, eq=False)
-class Deadly(DSGD):
-    name = "deadly"
-    facts = Facts(title="Deadly", sends=1)
-    def step(self, *arguments, **more):
-        os.kill(os.getpid(), signal.SIGKILL)
+@method
+def broken(self, *arguments):
+    raise RuntimeError("it broke")
 
-@dataclass(frozen=True, eq=False)
-class Slow(DSGD):
-    name = "slow"
-    facts = Facts(title="Slow", sends=1)
-    def step(self, *arguments, **more):
-        time.sleep(0.05)
-        super().step(*arguments, **more)
+@method
+def deadly(self, *arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
 
-@dataclass(frozen=True, eq=False)
-class Interrupted(DSGD):
-    name = "interrupted"
-    facts = Facts(title="Interrupted", sends=1)
-    def step(self, *arguments, **more):
-        super().step(*arguments, **more)
-        os.kill(os.getpid(), signal.SIGINT)
+@method
+def slow(self, *arguments):
+    time.sleep(0.05)
+    DSGD.step(self, *arguments)
+
+@method
+def interrupted(self, *arguments):
+    DSGD.step(self, *arguments)
+    os.kill(os.getpid(), signal.SIGINT)
 """
 
 

@@ -9,13 +9,13 @@ import torch
 from gossamer import methods, topology
 from gossamer._common.checkpoint_file import first_not_finite
 from gossamer.network import SimulatedNetwork
-from gossamer.testing.trajectories import Task, distance, library_run, reference_run
+from gossamer.testing.trajectories import NoisyQuadratics, distance, library_run, reference_run
 
 ROUNDS = 12
 RATES = [0.03] * 4 + [0.0] + [0.05] * 4 + [0.005] * 3
 
 
-def gap(method: str, where: topology.Topology, task: Task, **hyperparameters: Any) -> float:
+def gap(method: str, where: topology.Topology, task: NoisyQuadratics, **hyperparameters: Any) -> float:
     expected = reference_run(method, where, task, RATES[: task.rounds], **hyperparameters)
     actual = library_run(method, where, task, RATES[: task.rounds], **hyperparameters)
     return distance(actual, expected)
@@ -24,19 +24,19 @@ def gap(method: str, where: topology.Topology, task: Task, **hyperparameters: An
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize("method", methods.BUILT_IN)
 def test_few_nodes_in_a_chain(method: str, n: int) -> None:
-    assert gap(method, topology.chain(n), Task.drawn(n=n, rounds=ROUNDS)) < 1e-10
+    assert gap(method, topology.chain(n), NoisyQuadratics.drawn(n=n, rounds=ROUNDS)) < 1e-10
 
 
 @pytest.mark.parametrize("d", [1, 2, 17])
 @pytest.mark.parametrize("method", methods.BUILT_IN)
 def test_few_and_odd_dimensions(method: str, d: int) -> None:
-    assert gap(method, topology.chain(5), Task.drawn(n=5, d=d, rounds=ROUNDS)) < 1e-10
+    assert gap(method, topology.chain(5), NoisyQuadratics.drawn(n=5, d=d, rounds=ROUNDS)) < 1e-10
 
 
 @pytest.mark.parametrize("n", [3, 5, 6, 7])
 @pytest.mark.parametrize("method", ["dsgdm", "qg-dsgdm", "momentum-tracking", "gtadam"])
 def test_directed_schedule_of_any_number_of_nodes(method: str, n: int) -> None:
-    assert gap(method, topology.one_peer_exponential(n), Task.drawn(n=n, rounds=ROUNDS)) < 1e-10
+    assert gap(method, topology.one_peer_exponential(n), NoisyQuadratics.drawn(n=n, rounds=ROUNDS)) < 1e-10
 
 
 @pytest.mark.parametrize("method", ["dsgdm", "gtadam", "momentum-tracking"])
@@ -44,7 +44,7 @@ def test_directed_schedule_of_any_number_of_nodes(method: str, n: int) -> None:
 def test_each_round_uses_the_weights_of_its_own_turn(method: str, start: int) -> None:
     """Three graphs in every rotation: being one round off would pass none of them."""
     graphs = [topology.ring(6), topology.star(6), topology.chain(6).lazy()]
-    task = Task.drawn(n=6, rounds=ROUNDS)
+    task = NoisyQuadratics.drawn(n=6, rounds=ROUNDS)
     turned = topology.in_turn(graphs[start:] + graphs[:start])
     assert gap(method, turned, task) < 1e-10
     late = topology.in_turn(graphs[start + 1 :] + graphs[: start + 1])
@@ -55,16 +55,16 @@ def test_each_round_uses_the_weights_of_its_own_turn(method: str, start: int) ->
 @pytest.mark.parametrize("method", ["dsgdm", "momentum-tracking"])
 def test_many_nodes(method: str, name: str) -> None:
     where = topology.star(130) if name == "star" else topology.one_peer_exponential(130)
-    assert gap(method, where, Task.drawn(n=130, d=3, rounds=6)) < 1e-10
+    assert gap(method, where, NoisyQuadratics.drawn(n=130, d=3, rounds=6)) < 1e-10
 
 
 def test_many_nodes_with_long_vectors() -> None:
-    assert gap("momentum-tracking", topology.ring(101), Task.drawn(n=101, d=8200, rounds=2)) < 1e-10
+    assert gap("momentum-tracking", topology.ring(101), NoisyQuadratics.drawn(n=101, d=8200, rounds=2)) < 1e-10
 
 
 @pytest.mark.parametrize("method", methods.BUILT_IN)
 def test_a_step_size_of_zero_throughout_leaves_equal_nodes_where_they_are(method: str) -> None:
-    task = Task.drawn(n=5, rounds=ROUNDS)
+    task = NoisyQuadratics.drawn(n=5, rounds=ROUNDS)
     x = library_run(method, topology.chain(5), task, [0.0] * ROUNDS)
     assert np.abs(x - task.start).max() < 1e-12
 

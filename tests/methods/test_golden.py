@@ -10,12 +10,12 @@ import torch
 from gossamer import methods, topology
 from gossamer.errors import GossamerError
 from gossamer.testing import reference
-from gossamer.testing.trajectories import Task, distance, library_run, reference_run
+from gossamer.testing.trajectories import NoisyQuadratics, distance, library_run, reference_run
 from gossamer.topology import Topology
 
 TOLERANCE = 1e-10
 FLOAT32_TOLERANCE = 1e-4
-TASK = Task.drawn()
+TASK = NoisyQuadratics.drawn()
 
 # Ten times smaller from round 20 on, no step at all in round 30, then larger than ever, and rising.
 RATES = [0.03] * 20 + [0.003] * 10 + [0.0] + [0.04 + 0.0005 * k for k in range(19)]
@@ -108,7 +108,7 @@ SWITCHES = [
 ]
 # A quantizer joins coordinates and rounds to levels: what concerns each coordinate, or rounding, is tested without it.
 SWITCHES = [(method, {"compress": "identity"} if method in COMPRESSED else switch) for method, switch in SWITCHES]
-WIDE_TASK = Task.drawn(d=len(FACTORS), seed=1)
+WIDE_TASK = NoisyQuadratics.drawn(d=len(FACTORS), seed=1)
 
 
 def words(value: Any) -> str:

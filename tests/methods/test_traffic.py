@@ -12,7 +12,7 @@ from gossamer.methods import Method, compressed
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
 from gossamer.testing import Trial
-from gossamer.testing.trajectories import Task, distance, library_run
+from gossamer.testing.trajectories import NoisyQuadratics, distance, library_run
 from gossamer.topology import Topology
 
 COMPRESSORS = ["quantize:bits=4", "quantize:bits=2", "quantize:bits=1", "top-k:share=0.1", "random-k:share=0.2"]
@@ -41,7 +41,7 @@ EQUAL = [
 @pytest.mark.parametrize(("name", "options", "other", "others"), EQUAL)
 def test_it_is_the_method_without(name: str, options: dict[str, Any], other: str, others: dict[str, Any]) -> None:
     """The step size drops in mid-run and rests."""
-    task, rates = Task.drawn(rounds=60), [0.03] * 20 + [0.0] * 3 + [0.004] * 37
+    task, rates = NoisyQuadratics.drawn(rounds=60), [0.03] * 20 + [0.0] * 3 + [0.004] * 37
     ours = library_run(name, LAZY_RING, task, rates, **options)
     assert distance(ours, library_run(other, LAZY_RING, task, rates, **others)) < 1e-12
 
@@ -187,7 +187,7 @@ SHORT = [("motef", "quantize:bits=1", 200), ("motef", "top-k:share=0.01", 200), 
 def test_the_usual_gamma_does_not_diverge(name: str, compress: str, rounds: int) -> None:
     """Noisy heterogeneous quadratics with a large step size: x stays where it was early on, on every graph."""
     for where, graph in GRAPHS.items():
-        task = Task.drawn(n=graph.n, d=300, rounds=60)
+        task = NoisyQuadratics.drawn(n=graph.n, d=300, rounds=60)
         net, gradient = SimulatedNetwork(graph), task.stacked_gradient(torch.float32)
         method = methods.get(name, compress=compress)
         x = torch.from_numpy(task.start).float().expand(graph.n, -1).clone()

@@ -381,6 +381,20 @@ def growing(rank: int) -> dict[str, Any]:
     }
 
 
+def _layers(rank: int) -> tuple[Node, list[list[nn.Parameter]]]:
+    """A node, and the parameters of each of its two layers."""
+    node = Node(rank)
+    return node, [list(layer.parameters()) for layer in node.model.net if isinstance(layer, nn.Linear)]
+
+
+def _step_all(node: Node, optimizers: list[DecentralizedOptimizer], rounds: int) -> Tensor:
+    for _ in range(rounds):
+        node.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return flat(node.model)
+
+
 def own_groups(rank: int) -> dict[str, Tensor]:
     """Groups with their own lr, weight decay and momentum equal separate optimizers with these settings."""
     settings = [
@@ -389,20 +403,10 @@ def own_groups(rank: int) -> dict[str, Tensor]:
     ]
 
     def run(together: bool) -> Tensor:
-        node = Node(rank)
-        halves = [list(layer.parameters()) for layer in node.model.net if isinstance(layer, nn.Linear)]
+        node, halves = _layers(rank)
         groups = [{"params": p, **s} for p, s in zip(halves, settings, strict=True)]
-        options = {"topology": RING, "timeout": PATIENCE}
-        optimizers = (
-            [MomentumTracking(groups, lr=1.0, **options)]
-            if together
-            else [MomentumTracking([g], lr=1.0, **options) for g in groups]
-        )
-        for _ in range(6):
-            node.backward()
-            for optimizer in optimizers:
-                optimizer.step()
-        return flat(node.model)
+        parts = [groups] if together else [[g] for g in groups]
+        return _step_all(node, [MomentumTracking(p, lr=1.0, topology=RING, timeout=PATIENCE) for p in parts], rounds=6)
 
     return {"together": run(True), "apart": run(False)}
 
@@ -411,19 +415,15 @@ def late_group(rank: int) -> dict[str, Tensor]:
     """A parameter group that is added in round 2 starts as an optimizer of its own that is made then."""
 
     def run(together: bool) -> Tensor:
-        node = Node(rank)
-        first, second = (list(layer.parameters()) for layer in node.model.net if isinstance(layer, nn.Linear))
+        node, (first, second) = _layers(rank)
         options: dict[str, Any] = {"lr": 0.02, "topology": RING, "timeout": PATIENCE}
-        optimizers = [MomentumTracking(first, **options)]
-        for r in range(5):
-            if r == 2 and together:
-                optimizers[0].add_param_group({"params": second})
-            elif r == 2:
-                optimizers.append(MomentumTracking(second, **options))
-            node.backward()
-            for optimizer in optimizers:
-                optimizer.step()
-        return flat(node.model)
+        optimizers: list[DecentralizedOptimizer] = [MomentumTracking(first, **options)]
+        _step_all(node, optimizers, rounds=2)
+        if together:
+            optimizers[0].add_param_group({"params": second})
+        else:
+            optimizers.append(MomentumTracking(second, **options))
+        return _step_all(node, optimizers, rounds=3)
 
     return {"together": run(True), "apart": run(False)}
 

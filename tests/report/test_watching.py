@@ -14,7 +14,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
 from gossamer.experiments.store import PLAN, StoredRun, planned, write_json
 from gossamer.experiments.sweep import run_sweep
-from gossamer.report.watching import Look, Node, Run, Watch, addresses
+from gossamer.report.watching import Node, Snapshot, Watch, WatchedRun, addresses
 
 TINY = {"rounds": 4, "batch_size": 16, "evaluations": 4, "nodes": 2, "partition": "k-class:k=5", "lr": 0.05}
 GRID = [Experiment(**{**TINY, "seed": seed}) for seed in (0, 1)]
@@ -22,14 +22,14 @@ GRID.append(Experiment(**{**TINY, "lr": 1e9, "rounds": 30}))
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Look]]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Snapshot]]:
     """A real sweep, and what was seen of it after each evaluation."""
-    place, looks = tmp_path_factory.mktemp("sweep"), list[Look]()
+    place, looks = tmp_path_factory.mktemp("sweep"), list[Snapshot]()
     run_sweep(GRID, place, on_row=lambda experiment, row: looks.append(Watch([str(place)]).look()))
     return place, looks
 
 
-def test_a_sweep_is_followed(sweep: tuple[Path, list[Look]]) -> None:
+def test_a_sweep_is_followed(sweep: tuple[Path, list[Snapshot]]) -> None:
     place, looks = sweep
     assert planned(place) == [e.id for e in GRID]
     third = looks[2].sweeps[0]
@@ -54,7 +54,7 @@ def test_a_sweep_is_followed(sweep: tuple[Path, list[Look]]) -> None:
     assert not table.rows
 
 
-def test_a_single_run_is_followed(sweep: tuple[Path, list[Look]], tmp_path: Path) -> None:
+def test_a_single_run_is_followed(sweep: tuple[Path, list[Snapshot]], tmp_path: Path) -> None:
     place, _ = sweep
     shutil.copytree(place / GRID[0].id, tmp_path / "run")
     (done,) = Watch([str(tmp_path / "run")]).look().runs
@@ -71,7 +71,7 @@ def test_a_single_run_is_followed(sweep: tuple[Path, list[Look]], tmp_path: Path
     assert Watch([str(tmp_path / "run")]).look().runs[0].status == "running"
 
 
-def test_the_reason_of_a_failure_is_shown(sweep: tuple[Path, list[Look]]) -> None:
+def test_the_reason_of_a_failure_is_shown(sweep: tuple[Path, list[Snapshot]]) -> None:
     place, _ = sweep
     look = Watch([str(place / GRID[2].id)]).look()
     assert look.runs[0].status == "diverged"
@@ -91,7 +91,7 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_runs_in_80_columns_and_ends_with_them(
-    sweep: tuple[Path, list[Look]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sweep: tuple[Path, list[Snapshot]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, _ = sweep
     page = tmp_path / "watch.html"
@@ -147,17 +147,19 @@ NODE = Node("a:1", "berlin", 7, figures={"loss": 0.5}, sent=2e6)
 def test_who_waits_for_whom() -> None:
     waiting = replace(NODE, waits_for="oslo", waited=65.0)
     busy = replace(NODE, name="oslo", round=6, changes=2)
-    look = Look([], [], [waiting, busy])
+    look = Snapshot([], [], [waiting, busy])
     assert re.fullmatch(r"berlin waits for oslo since [\d:]+ \(65 s\), which is busy in round 6\.", look.sentences()[0])
     ((_, table),) = look.tables()
     assert table.head[-1] == "changes"
     assert [row[-1] for row in table.rows] == ["–", "2"]
-    both = Look([], [], [waiting, replace(busy, waits_for="berlin", waited=3.0)])
+    both = Snapshot([], [], [waiting, replace(busy, waits_for="berlin", waited=3.0)])
     assert all("which waits for it in turn: look at the network between the two" in s for s in both.sentences())
-    everyone = Look([], [], [replace(NODE, waits_for="all", waited=3.0)])
+    everyone = Snapshot([], [], [replace(NODE, waits_for="all", waited=3.0)])
     assert re.fullmatch(r"berlin waits for all others since [\d:]+ \(3 s\)\.", everyone.sentences()[0])
 
 
 def test_a_long_wait_does_not_hide_a_failed_run() -> None:
-    look = Look([Run("a", "failed", 0.5, "–", None, "no data")], [], [replace(NODE, waits_for="x", waited=2.0)])
+    look = Snapshot(
+        [WatchedRun("a", "failed", 0.5, "–", None, "no data")], [], [replace(NODE, waits_for="x", waited=2.0)]
+    )
     assert look.sentences()[0] == "a: no data"
