@@ -11,6 +11,16 @@ from gossamer.methods.dsgd import MomentumState
 from gossamer.network.contract import Network
 
 
+@dataclass
+class CommonMomentumState(MomentumState):
+    """The momentum, which is the same on every node."""
+
+    def rejoin(self, x: Tensor, net: Network, round: int) -> None:
+        """Nodes may have finished their last round alone, and nothing else would bring them together again."""
+        for vector in (x, self.u):
+            vector.copy_(net.average(vector, round=round))
+
+
 @dataclass(frozen=True, eq=False)
 class AllReduceSGDm(Method):
     """SGD with momentum on the exact average gradient: what decentralized methods are measured against.
@@ -39,11 +49,11 @@ class AllReduceSGDm(Method):
         check_fraction("All-reduce SGDm", "beta", self.beta)
         check_switch("All-reduce SGDm", "nesterov", self.nesterov)
 
-    def initial(self, x: Tensor, net: Network) -> MomentumState:
+    def initial(self, x: Tensor, net: Network) -> CommonMomentumState:
         """U = 0."""
-        return MomentumState(u=torch.zeros_like(x))
+        return CommonMomentumState(u=torch.zeros_like(x))
 
-    def step(self, state: MomentumState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
+    def step(self, state: CommonMomentumState, x: Tensor, grad: Tensor, lr: Scalar, net: Network, round: int) -> None:
         """U <- beta U + mean(G);  X <- X - eta U."""
         mean = net.average(grad, round=round)
         u = decay_and_add_(state.u, self.beta, mean)

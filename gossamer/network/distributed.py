@@ -76,11 +76,19 @@ class DistributedNetwork:
         plain = [v.values if isinstance(v, Compressed) else v for v in vectors]
         if out is None:
             out = tuple(torch.empty_like(v) for v in plain)
-        if self.n == 1:
-            torch._foreach_copy_(list(out), plain)
-            if not all(is_finite(v) for v in out):
-                raise self._not_finite(round)
-            return Ready(*out)
+        if not self._alone:
+            try:
+                return self._send_to_mix(vectors, plain, round, out)
+            except GossamerError as error:
+                self.messenger.refuse_to_go_on(error)
+        torch._foreach_copy_(list(out), plain)
+        if not all(is_finite(v) for v in out):
+            raise self._not_finite(round)
+        return Ready(*out)
+
+    def _send_to_mix(
+        self, vectors: tuple[Tensor | Compressed, ...], plain: list[Tensor], round: int, out: tuple[Tensor, ...]
+    ) -> Pending:
         self._prepare()
         peers, messenger = self._peers(round), self.messenger
         if any(isinstance(v, Compressed) for v in vectors):
@@ -105,7 +113,7 @@ class DistributedNetwork:
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The exact mean: every rank sums a share of all vectors, in ascending node id, and all collect the shares."""
-        if self.n == 1:
+        if self._alone:
             return vector.clone()
         share = -(-vector.numel() // self.n)
         padded = vector.new_zeros(self.n * share)
@@ -119,6 +127,8 @@ class DistributedNetwork:
         total.div_(self.n)
         shares = list(self._swap(total.expand(self.n - 1, share), peers=others, round=round).wait()[0])
         shares.insert(self.node, total)
+        if self._alone:  # since it began
+            return vector.clone()
         return torch.cat(shares)[: vector.numel()].view_as(vector)
 
     def spread(self, vector: Tensor) -> Tensor:
@@ -211,6 +221,7 @@ class DistributedNetwork:
     def stop(self, fault: Fault) -> GossamerError:
         """The error with which this node ends because of a fault of its own. All others are told."""
         self.waiting.tell(fault)
+        self.waiting.fault = None
         self.waiting.failure = fault.error(self.messenger.name, self.waiting.timeout.total_seconds())
         return self.waiting.failure
 
@@ -250,6 +261,11 @@ class DistributedNetwork:
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def _alone(self) -> bool:
+        """Whether there is nobody to send to, or nobody any more in this step."""
+        return self.n == 1 or (self.failed and self.waiting.finishes_alone)
+
     def _prepare(self) -> None:
         """Before anything is sent: the nodes have met, and none has failed."""
         self.waiting.check()
@@ -275,8 +291,16 @@ class DistributedNetwork:
 
     def _swap(self, *rows: Tensor, peers: Peers, round: int) -> Pending:
         """Row k goes to the k-th peer and comes back as that peer's row for this node."""
+        out = tuple(torch.zeros_like(r, memory_format=torch.contiguous_format) for r in rows)
+        if not self._alone:
+            try:
+                return self._send_to_swap(rows, out, peers, round)
+            except GossamerError as error:
+                self.messenger.refuse_to_go_on(error)
+        return Ready(*out)
+
+    def _send_to_swap(self, rows: tuple[Tensor, ...], out: tuple[Tensor, ...], peers: Peers, round: int) -> Pending:
         self._prepare()
-        out = tuple(torch.empty_like(r, memory_format=torch.contiguous_format) for r in rows)
         envelope = self.messenger.envelope([r[0] for r in rows], outgoing=len(peers.receivers))
         for k, message in enumerate(envelope.outgoing):
             torch._foreach_copy_(message.vectors, [r[k] for r in rows])

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gossamer.compression import Compressed
+from gossamer.errors import DivergenceError, GossamerError
 from gossamer.network.faults import Fault
 from gossamer.network.waiting import Waiting
 from gossamer.network.wire import END, Envelope, Envelopes, Form, Header, Message, mismatch
@@ -163,6 +164,16 @@ class Messenger:
         except RuntimeError:
             pass  # a peer that is gone, or busy: the connection is closed, and it looks at the board
 
+    def is_mine(self, error: GossamerError) -> bool:
+        """Whether it is this node that failed: its numbers are not finite."""
+        fault = self.waiting.fault
+        return isinstance(error, DivergenceError) and (fault is None or fault.node == self.node)
+
+    def refuse_to_go_on(self, error: GossamerError) -> None:
+        """Raise what went wrong, unless the step is to be finished alone and the fault is another node's."""
+        if self.waiting.failure is None or not self.waiting.finishes_alone or self.is_mine(error):
+            raise error
+
     def receive(self, pending: "Arriving") -> None:
         """Wait for all messages, in ascending node id, and check that they belong to this round."""
         for peer, work, message in pending.receives:
@@ -232,7 +243,13 @@ class Arriving(ABC):
     def wait(self) -> tuple[Tensor, ...]:
         """The vectors that arrived."""
         if not self.arrived:
-            self.messenger.receive(self)
+            try:
+                self.messenger.receive(self)
+            except GossamerError as error:
+                self.messenger.refuse_to_go_on(error)
+                self.fill_alone()
+                self.abandon()
+                return self.out
             with torch.no_grad():
                 self.unpack()
                 if self.messenger.probe is not None:
@@ -248,6 +265,10 @@ class Arriving(ABC):
     @abstractmethod
     def unpack(self) -> None:
         """Fill `out` from the messages."""
+
+    @abstractmethod
+    def fill_alone(self) -> None:
+        """Fill `out` as if this node had no peers."""
 
 
 class Mixed(Arriving):
@@ -272,6 +293,10 @@ class Mixed(Arriving):
             for j, weight in self.peers.weights:
                 if j != node:
                     result.add_(arrived[j][k].to(result.dtype).sub_(mine), alpha=weight)
+
+    def fill_alone(self) -> None:
+        """The node's own vectors."""
+        torch._foreach_copy_(list(self.out), self.envelope.own)
 
 
 class Decoded(Arriving):
@@ -298,6 +323,10 @@ class Decoded(Arriving):
                 row = own.values if mine else own.compressor.decode(arrived[j][k], own.values)
                 result.add_(row, alpha=weight)
 
+    def fill_alone(self) -> None:
+        """The node's own vectors."""
+        torch._foreach_copy_(list(self.out), [own.values for own in self.parcels])
+
 
 class Swapped(Arriving):
     """Row k holds what the k-th peer sent."""
@@ -307,9 +336,16 @@ class Swapped(Arriving):
         for k, (_, _, message) in enumerate(self.receives):
             torch._foreach_copy_([rows[k] for rows in self.out], message.vectors)
 
+    def fill_alone(self) -> None:
+        """Nobody has sent anything."""
+        torch._foreach_zero_(list(self.out))
+
 
 class Announced(Arriving):
     """Bare headers: only their arrival matters."""
 
     def unpack(self) -> None:
+        """Nothing to fill."""
+
+    def fill_alone(self) -> None:
         """Nothing to fill."""

@@ -106,6 +106,8 @@ class Waiting:
         """What went wrong, where it is known."""
         self.rebuilds = False
         """Whether nodes that lose one connect again without it: then a closed connection is word enough."""
+        self.finishes_alone = False
+        """Whether a step that loses a peer is finished with this node's own vectors, before those who are left meet."""
         self._after = min(1.0, timeout / 4)
 
     def message(self, work: Any, peer: int, name: Callable[[int], str], round: int, doing: str = "send") -> None:

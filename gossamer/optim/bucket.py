@@ -47,7 +47,6 @@ class Bucket:
         self.parameters = list(parameters)
         self.groups = list(groups)
         self.net, self.born = net, born
-        self._before: dict[str, Tensor] = {}
         tensors = [local(p) for p in self.parameters]
         self.shapes = [t.shape for t in tensors]
         self.sizes = [t.numel() for t in tensors]
@@ -167,24 +166,6 @@ class Bucket:
             if isinstance(message, Arriving):
                 message.abandon()
             setattr(self.state, name, Ready(*message.wait()))
-
-    def keep(self, with_x: bool) -> None:
-        """Remember what a step may have changed before it fails: what is `kept` and, if the parameters differ, x."""
-        kept = {name: self._vector(name) for name in (*(self.kept or ()), *(["x"] if with_x else []))}
-        if self._before.keys() != kept.keys():
-            self._before = {name: torch.empty_like(vector) for name, vector in kept.items()}
-        for name, vector in kept.items():
-            self._before[name].copy_(vector)
-
-    def undo(self, method: Method, started: bool) -> None:
-        """Go back to what `keep` remembered; a state whose first step failed is made again."""
-        self.abandon()
-        if "x" not in self._before:
-            self.read()
-        for name, vector in self._before.items():
-            self._vector(name).copy_(vector)
-        if not started:
-            self.begin(method)
 
     def resend(self, round: int) -> None:
         """Mix the present x again and replace the mixed x, the first vector of a message.

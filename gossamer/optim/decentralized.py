@@ -292,8 +292,6 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
             self.skipped_rounds += 1
             for bucket, rule in zip(self._buckets, rules, strict=True):
                 load(bucket, rule, True)
-        if self.membership is not None:
-            self.membership.secure(now)
         for bucket, rule in zip(self._buckets, rules, strict=True):
             if isinstance(rule.shrink, Tensor) or rule.shrink != 1:
                 bucket.state.shrink(bucket.x, rule.shrink)
@@ -301,9 +299,6 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
             self.network.explain = partial(self._fault, bucket, now)
             try:
                 rule.method.step(bucket.state, bucket.x, bucket.grad, rule.lr, self.network, now)
-            except GossamerError as error:
-                if self.membership is None or not self.membership.is_complete(bucket, now, error):
-                    raise
             finally:
                 self.network.explain = None
             bucket.write()
@@ -392,6 +387,7 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
             bucket.take_mean([saved[p] for p in bucket.parameters], rule.method, holders, self.round)
             if knows:
                 bucket.state.rejoin(bucket.x, self.network, self.round)
+                bucket.write()
             if not self.overlap:
                 bucket.drain()
         self._loaded = self._laid_out = False
@@ -399,9 +395,6 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
     def continue_among(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
         """As `rejoin`, while the run goes on: `state_dict` is this node's own, whether it is a holder or not."""
         self.rejoin(state_dict, holders)
-
-    moves_between_steps: ClassVar[bool] = False
-    """Whether the parameters are others than x before a step."""
 
     def _take_over(self, state_dict: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
         """Load the parameter groups; the saved state of every parameter that has one."""

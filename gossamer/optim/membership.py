@@ -1,8 +1,9 @@
 """What an optimizer does when sites leave or join: drop the connections, meet the others, go on among them.
 
-A round is made as a whole or not at all. A site that loses another one before its round is complete goes back to where
-the round began, meets those that are left, and makes the round with them. The round that all go on from is the largest
-that one of them has reached: a site that was behind keeps its model and makes fewer rounds.
+A round is always made as a whole. A site that loses another one in the middle finishes its round alone, as if it had no
+neighbours, and then meets those that are left. So a step may change its state in place: there is no going back. The
+round that all go on from is the largest that one of them has reached: a site that was behind keeps its model and makes
+fewer rounds.
 """
 
 import logging
@@ -17,7 +18,7 @@ from torch import nn
 
 from gossamer import topology as graphs
 from gossamer._common import checkpoint_file as files
-from gossamer.errors import DivergenceError, GossamerError, InputError, PeerError
+from gossamer.errors import GossamerError, InputError, PeerError
 from gossamer.network import DistributedNetwork
 from gossamer.network.agreement import tell_all
 from gossamer.network.sites import Change, Gathering, Sites, names_in_words
@@ -66,9 +67,7 @@ class Membership:
         self.began_together = False
         """Whether all sites of the last meeting had just been started, so that they begin with it."""
         self._optimizer, self._given, self._needs = optimizer, given, facts.needs
-        self._overlaps = facts.overlaps
         self._together = self._started = self._lost_state = self._called = self._planned = False
-        self._changing = False
         self._reasons: dict[str, str] = {}
         self._notice = self._tries = 0
         self._past: Counter[str] = Counter()
@@ -124,44 +123,23 @@ class Membership:
         return not self._together or round >= messenger.stop
 
     def exchange(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
-        """The optimizer's update, with whoever is there when it succeeds."""
-        optimizer = self._optimizer
-        while True:
-            self._changing = False
-            try:
-                optimizer._update(now, rules, load, overflow)
-                self.sites.progress()
-                self._tries = 0
-                if optimizer.network.failed:  # the round is complete, but what was sent for the next is lost
-                    self._part()
-                return
-            except GossamerError as error:
-                if not optimizer.network.failed:
-                    raise
-                for bucket, rule in zip(optimizer._buckets, rules, strict=True):
-                    if self._changing and not self._waits_first(bucket, now):
-                        bucket.undo(rule.method, bucket.born < now)
-                if self.is_mine(error):
-                    waited = any(self._waits_first(bucket, now) for bucket in optimizer._buckets)
-                    self._lost_state = self._changing and waited
-                    self.leave()
-                    raise
-            self.regroup()
-            now = optimizer.round
-            rules, _ = optimizer._rules.of(optimizer.param_groups, optimizer.method_options)
-            overflow = overflow or optimizer._outdated
-
-    def secure(self, now: int) -> None:
-        """Before the optimizer changes anything: no fault of another site can then leave a round half made.
-
-        A step that waits first has all its messages. Of any other, what it changes before it waits is remembered.
-        """
-        for bucket in self._optimizer._buckets:
-            if self._waits_first(bucket, now):
-                bucket.drain()
-            else:
-                bucket.keep(self._optimizer.moves_between_steps)
-        self._changing = True
+        """The optimizer's update, with the others or, where one of them is lost, finished alone."""
+        net = self._optimizer.network
+        net.waiting.finishes_alone = True
+        try:
+            self._optimizer._update(now, rules, load, overflow)
+        except GossamerError:
+            if net.failed:  # this site's own numbers are not finite, and neither is what it remembers
+                self._lost_state = True
+                self.leave()
+            raise
+        finally:
+            net.waiting.finishes_alone = False
+        self.sites.progress()
+        if net.failed:
+            self._part()
+        else:
+            self._tries = 0
 
     def together(self, work: Callable[[], None]) -> None:
         """What all sites do at once between two steps, with whoever is there when it succeeds."""
@@ -174,19 +152,6 @@ class Membership:
             except GossamerError:
                 if not self._optimizer.network.failed:
                     raise
-
-    def is_complete(self, bucket: Bucket, now: int, error: GossamerError) -> bool:
-        """Whether a bucket has made its step, and only the message for the next round could not leave."""
-        return self._optimizer.network.failed and self._waits_first(bucket, now) and not self.is_mine(error)
-
-    def _waits_first(self, bucket: Bucket, now: int) -> bool:
-        """Whether a step waits only before it changes anything, and sends only when it is done."""
-        return self._overlaps and bucket.born < now
-
-    def is_mine(self, error: GossamerError) -> bool:
-        """Whether it is this site that failed: its gradient is not finite."""
-        fault = self._optimizer.network.waiting.fault
-        return isinstance(error, DivergenceError) and (fault is None or fault.node == self._optimizer.node)
 
     # Leaving and meeting ---------------------------------------------------------------------------------------------
 

@@ -199,8 +199,6 @@ class Outer(DecentralizedOptimizer):
             super().rejoin(state_dict, holders)
         self._taken = taken
 
-    moves_between_steps: ClassVar[bool] = True
-
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         if "inner" not in state_dict or "outer" not in state_dict:
             raise InputError(
