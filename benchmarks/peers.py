@@ -44,8 +44,8 @@ Candidate = tuple[nn.Module, Callable[[Tensor], None], Callable[[], None]]
 """What a training loop calls: the model, the update after a loss, and the end."""
 
 
-def with_gossamer(model: nn.Module, lr: float, *, method: str, topology: str) -> Candidate:
-    optimizer = getattr(gs.optim, method)(model.parameters(), lr=lr, momentum=MOMENTUM, topology=topology)
+def with_gossamer(model: nn.Module, lr: float, *, method: str, topology: str, **options: Any) -> Candidate:
+    optimizer = getattr(gs.optim, method)(model.parameters(), lr=lr, momentum=MOMENTUM, topology=topology, **options)
 
     def update(loss: Tensor) -> None:
         optimizer.zero_grad()
@@ -71,11 +71,13 @@ def with_decent_dp(model: nn.Module, lr: float, *, topology: str) -> Candidate:
     return wrapped, Tensor.backward, close
 
 
+EXACT, SHORT = "Momentum Tracking", "Momentum Tracking with wire='bf16'"
+_tracking = partial(with_gossamer, method="MomentumTracking")
 CANDIDATES: dict[str, Callable[[nn.Module, float], Candidate]] = {
-    f"Momentum Tracking, {RING}": partial(with_gossamer, method="MomentumTracking", topology="ring"),
-    f"Momentum Tracking, {ONE_PEER}": partial(
-        with_gossamer, method="MomentumTracking", topology="one-peer-exponential"
-    ),
+    f"{EXACT}, {RING}": partial(_tracking, topology="ring"),
+    f"{SHORT}, {RING}": partial(_tracking, topology="ring", wire="bf16"),
+    f"{EXACT}, {ONE_PEER}": partial(_tracking, topology="one-peer-exponential"),
+    f"{SHORT}, {ONE_PEER}": partial(_tracking, topology="one-peer-exponential", wire="bf16"),
     f"DSGDm, {RING}": partial(with_gossamer, method="DSGDm", topology="ring"),
     f"{RIVAL}, {RING}": partial(with_decent_dp, topology="ring"),
     f"{RIVAL}, {ONE_PEER}": partial(with_decent_dp, topology="one-peer-exp"),

@@ -76,7 +76,7 @@ class DistributedNetwork:
         plain = [v.values if isinstance(v, Compressed) else v for v in vectors]
         if out is None:
             out = tuple(torch.empty_like(v) for v in plain)
-        if not self._alone:
+        if not self._is_alone():
             try:
                 return self._send_to_mix(vectors, plain, round, out)
             except GossamerError as error:
@@ -113,7 +113,7 @@ class DistributedNetwork:
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The exact mean: every rank sums a share of all vectors, in ascending node id, and all collect the shares."""
-        if self._alone:
+        if self._is_alone():
             return vector.clone()
         share = -(-vector.numel() // self.n)
         padded = vector.new_zeros(self.n * share)
@@ -127,7 +127,7 @@ class DistributedNetwork:
         total.div_(self.n)
         shares = list(self._swap(total.expand(self.n - 1, share), peers=others, round=round).wait()[0])
         shares.insert(self.node, total)
-        if self._alone:  # since it began
+        if self._is_alone():  # since it began
             return vector.clone()
         return torch.cat(shares)[: vector.numel()].view_as(vector)
 
@@ -261,8 +261,7 @@ class DistributedNetwork:
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    @property
-    def _alone(self) -> bool:
+    def _is_alone(self) -> bool:
         """Whether there is nobody to send to, or nobody any more in this step."""
         return self.n == 1 or (self.failed and self.waiting.finishes_alone)
 
@@ -292,7 +291,7 @@ class DistributedNetwork:
     def _swap(self, *rows: Tensor, peers: Peers, round: int) -> Pending:
         """Row k goes to the k-th peer and comes back as that peer's row for this node."""
         out = tuple(torch.zeros_like(r, memory_format=torch.contiguous_format) for r in rows)
-        if not self._alone:
+        if not self._is_alone():
             try:
                 return self._send_to_swap(rows, out, peers, round)
             except GossamerError as error:

@@ -81,7 +81,8 @@ class AmongSites:
         try:
             self._saver.save()
         except GossamerError as error:
-            if not self._saver.optimizer.network.failed or self._membership.is_mine(error):
+            net = self._saver.optimizer.network
+            if not net.failed or net.messenger.is_mine(error):
                 raise
 
     def _leave_if_asked(self) -> None:

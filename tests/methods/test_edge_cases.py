@@ -94,3 +94,15 @@ def test_a_state_begins_with_numbers(method: str) -> None:
         assert first_not_finite(state.tensors()) is None
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_all_reduce_brings_nodes_together_that_have_made_a_round_alone() -> None:
+    net = SimulatedNetwork(topology.complete(3), torch.float64)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    state = methods.AllReduceSGDm().initial(x, net)
+    state.u.copy_(torch.randn(3, 4))
+    mean_x, mean_u = x.mean(0), state.u.mean(0)
+    state.rejoin(x, net, 5)
+    assert torch.allclose(x, mean_x.expand(3, 4), atol=1e-15)
+    assert torch.allclose(state.u, mean_u.expand(3, 4), atol=1e-15)
+    assert (x == x[0]).all()

@@ -1,16 +1,23 @@
-"""The thread that names slow peers: it speaks once per wait and holds on to nothing."""
+"""Waiting for peers: slow ones are named once by a thread that holds on to nothing, lost ones may be done without."""
 
+import gc
 import logging
 import threading
 import time
 import traceback
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Literal
 
 import pytest
+import torch
+import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore
 
-from gossamer.errors import PeerError
-from gossamer.network import faults, waiting
+from gossamer import compression, topology
+from gossamer.errors import DivergenceError, PeerError
+from gossamer.network import DistributedNetwork, faults, waiting
 from gossamer.network.faults import Board, Fault
 
 
@@ -119,3 +126,41 @@ def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch):
     assert board.first() is None
     assert time.monotonic() - began < 2
     assert gone.asked == 1
+
+
+def _net(rank: int, store: HashStore, wire: Literal["bf16"] | None) -> DistributedNetwork:
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = timedelta(seconds=10)
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1", lazy_init=False)]
+    group = dist.ProcessGroupGloo(store, rank, 2, options)
+    net = DistributedNetwork(topology.complete(2), group, node=rank, wire=wire, timeout=5.0)
+    net.waiting.rebuilds = True
+    net.join()
+    return net
+
+
+@pytest.mark.parametrize("is_under_way", [True, False])
+@pytest.mark.parametrize("kind", ["exact", "bf16", "compressed"])
+def test_a_step_that_loses_a_peer_is_finished_with_the_own_vectors(kind: str, is_under_way: bool) -> None:
+    store = HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        mine, other = pool.map(lambda rank: _net(rank, store, "bf16" if kind == "bf16" else None), range(2))
+    compressor = compression.get("quantize:bits=4")
+    v = torch.linspace(-1, 1, 600)
+    sent = compressor.compress(v) if kind == "compressed" else v
+    pending = mine.mix(sent, round=0) if is_under_way else None
+    other.abandon()
+    del other
+    gc.collect()
+    if pending is None:
+        with pytest.raises(PeerError, match="Node 1 closed the connection"):
+            mine.mix(sent, round=0).wait()
+    mine.waiting.finishes_alone = True
+    (mixed,) = (pending or mine.mix(sent, round=0)).wait()
+    assert torch.equal(mixed, sent.values if isinstance(sent, compression.Compressed) else v)
+    assert mine.failed
+    assert torch.equal(mine.average(v, round=1), v)
+    if kind == "exact":
+        assert torch.equal(mine.exchange(v.view(1, -1), round=1).wait()[0], torch.zeros(1, 600))
+    with pytest.raises(DivergenceError, match="the model of node 0"):
+        mine.mix(v / 0.0, round=1)
