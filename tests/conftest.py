@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -73,6 +74,21 @@ def _own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     from gossamer.methods import Method
 
     monkeypatch.setattr(Method, "_registry", dict(Method._registry))
+
+
+@pytest.fixture
+def gossamer(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[str, str]]:
+    """Run a command in this process that must end with exit code `code`; returns standard output and standard error."""
+    from gossamer.cli import main
+
+    def gossamer(*arguments: object, code: int = 0) -> tuple[str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        assert ended.value.code == code, err
+        return out, err
+
+    return gossamer
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

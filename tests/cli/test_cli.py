@@ -27,16 +27,6 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
 
 
-class Outcome:
-    """Exit code and output of a command run in this process."""
-
-    def __init__(self, capsys, *arguments: str) -> None:
-        with pytest.raises(SystemExit) as exit_:
-            main(list(arguments))
-        self.code = exit_.value.code
-        self.out, self.err = capsys.readouterr()
-
-
 @pytest.fixture
 def _no_figures(monkeypatch):
     """Figures take most of the time, and one test looks at them."""
@@ -44,23 +34,23 @@ def _no_figures(monkeypatch):
 
 
 class TestHelp:
-    def test_it_lists_the_commands_with_what_they_do(self, capsys):
-        outcome = Outcome(capsys, "--help")
-        assert Outcome(capsys).out == outcome.out, "no command shows the help"
-        assert (outcome.code, outcome.err) == (0, "")
-        assert "Usage: gossamer COMMAND" in outcome.out
-        assert "Reproduce the paper's synthetic figures" in outcome.out
+    def test_it_lists_the_commands_with_what_they_do(self, gossamer):
+        out, err = gossamer("--help")
+        assert gossamer()[0] == out, "no command shows the help"
+        assert err == ""
+        assert "Usage: gossamer COMMAND" in out
+        assert "Reproduce the paper's synthetic figures" in out
 
-    def test_the_help_of_a_command_names_its_options_with_their_defaults(self, capsys):
-        text = " ".join(Outcome(capsys, "synthetic", "--help").out.split())
+    def test_the_help_of_a_command_names_its_options_with_their_defaults(self, gossamer):
+        text = " ".join(gossamer("synthetic", "--help")[0].split())
         options = "nodes dim lr beta sigma2 zeta2 topology weights rounds seed methods draws out json"
         for option in options.split():
             assert f"--{option}" in text
         assert "[default: 25]" in text
         assert "Example: gossamer synthetic --methods dsgdm,momentum-tracking" in text
 
-    def test_version(self, capsys):
-        assert Outcome(capsys, "--version").out == f"{__version__}\n"
+    def test_version(self, gossamer):
+        assert gossamer("--version")[0] == f"{__version__}\n"
 
     def test_help_is_quick_because_torch_stays_out(self):
         script = (
@@ -78,10 +68,9 @@ class TestSynthetic:
     def test_the_table_the_figures_the_page_and_the_curves(self, capsys, monkeypatch, tmp_path):
         command = "gossamer synthetic --rounds 20 --dim 2 --nodes 6 --out here --json curves/all.json"
         monkeypatch.setattr(sys, "argv", command.split())
-        with pytest.raises(SystemExit) as exit_:
+        with pytest.raises(SystemExit, match=r"^0$"):
             main()
         out, err = capsys.readouterr()
-        assert exit_.value.code == 0
         assert err == ""
         lines = out.splitlines()
         head = " ".join(lines[0].split())
@@ -106,13 +95,12 @@ class TestSynthetic:
             assert cell["tail_mean"] == pytest.approx(sum(cell["curve"][-5:]) / 5)
 
     @pytest.mark.usefixtures("_no_figures")
-    def test_options_reach_the_experiment(self, capsys):
-        outcome = Outcome(
-            capsys, "synthetic", "--nodes=4", "--dim=3", "--lr=0.002", "--beta=0.5", "--sigma2=0.25", "--zeta2=7, 9,",
+    def test_options_reach_the_experiment(self, gossamer):
+        out, _ = gossamer(
+            "synthetic", "--nodes=4", "--dim=3", "--lr=0.002", "--beta=0.5", "--sigma2=0.25", "--zeta2=7, 9,",
             "--topology=random-regular:degree=3", "--weights=lazy", "--rounds=12", "--seed=5", "--draws=2",
             "--methods=dsgd, momentum_tracking ", "--json=x.json",
         )  # fmt: skip
-        assert outcome.code == 0
         saved = json.loads(Path("x.json").read_text())
         assert saved["config"] == {
             "nodes": 4, "dim": 3, "lr": 0.002, "beta": 0.5, "sigma2": 0.25, "zeta2": [7.0, 9.0],
@@ -120,24 +108,22 @@ class TestSynthetic:
             "methods": ["dsgd", "momentum_tracking"],
         }  # fmt: skip
         assert [c["method"] for c in saved["cells"]] == ["dsgd", "dsgd", "momentum-tracking", "momentum-tracking"]
-        assert "report: out/synthetic/report.html" in outcome.out
+        assert "report: out/synthetic/report.html" in out
 
     @pytest.mark.usefixtures("_no_figures")
-    def test_a_users_own_graph_and_matrix(self, capsys):
+    def test_a_users_own_graph_and_matrix(self, gossamer):
         Path("graph.txt").write_text("0 1\n1 2\n2 0\n")
         Path("weights.csv").write_text("0.5,0.5\n0.5,0.5\n")
         for topology, nodes in (("file:graph.txt", "3"), ("matrix:weights.csv", "2")):
-            graph = ("--topology", topology, "--nodes", nodes)
-            outcome = Outcome(capsys, "synthetic", *QUICK, "--methods", "dsgd", *graph)
-            assert outcome.code == 0, outcome.err
+            gossamer("synthetic", *QUICK, "--methods", "dsgd", "--topology", topology, "--nodes", nodes)
 
     @pytest.mark.usefixtures("_no_figures")
-    def test_in_a_process_of_its_own_the_same_figures_come_out(self, capsys, tmp_path):
+    def test_in_a_process_of_its_own_the_same_figures_come_out(self, gossamer, tmp_path):
         arguments = ["synthetic", *QUICK, "--nodes", "4", "--methods", "momentum-tracking"]
         process = start(tmp_path / "printed", main, [*arguments, "--json", "a.json"])
         process.join(100)
         assert process.exitcode == 0, (tmp_path / "printed").read_text()
-        Outcome(capsys, *arguments, "--json", "b.json")
+        gossamer(*arguments, "--json", "b.json")
         there, here = (json.loads(Path(p).read_text())["cells"][0]["curve"] for p in ("a.json", "b.json"))
         assert there == here
 
@@ -211,13 +197,12 @@ class TestBadInput:
         Path("file").write_text("in the way")
 
     @pytest.mark.parametrize(("arguments", "sentence"), BAD.values(), ids=BAD.keys())
-    def test_one_sentence_on_standard_error_and_exit_code_2(self, arguments, sentence, capsys):
-        outcome = Outcome(capsys, "synthetic", "--rounds", "20", *arguments)
-        assert outcome.code == 2
-        assert outcome.err.startswith(f"gossamer: {sentence}")
-        assert outcome.err.count("\n") == 1
-        assert outcome.err.endswith((".\n", "--help\n"))
-        assert outcome.out == ""
+    def test_one_sentence_on_standard_error_and_exit_code_2(self, arguments, sentence, gossamer):
+        out, err = gossamer("synthetic", "--rounds", "20", *arguments, code=2)
+        assert err.startswith(f"gossamer: {sentence}")
+        assert err.count("\n") == 1
+        assert err.endswith((".\n", "--help\n"))
+        assert out == ""
         assert not Path("out").exists() or not list(Path("out").rglob("*.png"))
 
     @pytest.mark.parametrize(
@@ -227,18 +212,16 @@ class TestBadInput:
             (["--nonsense"], 'Unknown command "--nonsense".'),
         ],
     )
-    def test_outside_of_a_command(self, arguments, sentence, capsys):
-        outcome = Outcome(capsys, *arguments)
-        assert outcome.code == 2
-        assert outcome.err.startswith(f"gossamer: {sentence}")
-        assert outcome.err.count("\n") == 1
-        assert outcome.err.endswith("See: gossamer --help\n")
+    def test_outside_of_a_command(self, arguments, sentence, gossamer):
+        _, err = gossamer(*arguments, code=2)
+        assert err.startswith(f"gossamer: {sentence}")
+        assert err.count("\n") == 1
+        assert err.endswith("See: gossamer --help\n")
 
-    def test_a_place_where_nothing_can_be_written_is_noticed_before_the_work(self, capsys):
+    def test_a_place_where_nothing_can_be_written_is_noticed_before_the_work(self, gossamer):
         """20,000 rounds of all methods would take minutes."""
-        outcome = Outcome(capsys, "synthetic", "--out", "/proc/nowhere")
-        assert outcome.code == 2
-        assert outcome.err.startswith("gossamer: Cannot write /proc/nowhere/report.html: ")
+        _, err = gossamer("synthetic", "--out", "/proc/nowhere", code=2)
+        assert err.startswith("gossamer: Cannot write /proc/nowhere/report.html: ")
 
     def test_a_process_of_its_own_shows_no_traceback(self):
         arguments, sentence = BAD["nodes that are no number"]
@@ -250,10 +233,9 @@ class TestBadInput:
 
 class TestEnds:
     @pytest.mark.usefixtures("_no_figures")
-    def test_whole_numbers_may_be_written_as_people_do(self, capsys):
+    def test_whole_numbers_may_be_written_as_people_do(self, gossamer):
         numbers = ("--rounds", "2e1", "--nodes", "0_5", "--methods", "dsgd")
-        outcome = Outcome(capsys, "synthetic", *QUICK[2:], *numbers, "--json", "x.json")
-        assert outcome.code == 0
+        gossamer("synthetic", *QUICK[2:], *numbers, "--json", "x.json")
         config = json.loads(Path("x.json").read_text())["config"]
         assert (config["rounds"], config["nodes"]) == (20, 5)
 

@@ -3,14 +3,6 @@ import struct
 
 import pytest
 
-from gossamer.cli import main
-
-
-def run(arguments: list[str]) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return int(ended.value.code)
-
 
 @pytest.fixture(autouse=True)
 def _nothing_but_what_is_given(monkeypatch, tmp_path):
@@ -19,25 +11,21 @@ def _nothing_but_what_is_given(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def test_list_shows_what_is_here_and_how_to_get_the_rest(capsys):
-    assert run(["data", "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_list_shows_what_is_here_and_how_to_get_the_rest(gossamer):
+    lines = gossamer("data", "list")[0].splitlines()
     assert any(line.startswith("digits") and "digits_uci" in line for line in lines)
     assert any("gossamer data get cifar-10" in line for line in lines)
 
 
-def test_list_as_json(capsys):
-    assert run(["data", "list", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+def test_list_as_json(gossamer):
+    rows = {row["name"]: row for row in json.loads(gossamer("data", "list", "--json")[0])}
     assert set(rows) == {"fashion-mnist", "cifar-10", "svhn", "mnist", "digits"}
     assert rows["svhn"]["folder"] is None
     assert rows["digits"]["folder"].endswith("digits_uci")
 
 
-def test_get_and_verify_what_is_already_here(capsys):
-    assert run(["data", "get", "digits"]) == 0
-    assert run(["data", "verify", "digits"]) == 0
-    out = capsys.readouterr().out
+def test_get_and_verify_what_is_already_here(gossamer):
+    out = gossamer("data", "get", "digits")[0] + gossamer("data", "verify", "digits")[0]
     assert "digits_uci" in out
     assert "2 files" in out
 
@@ -46,12 +34,11 @@ def test_get_and_verify_what_is_already_here(capsys):
     ("arguments", "words"),
     [(["verify", "svhn"], "gossamer data get svhn"), (["get", "fashion-mnits"], "did you mean 'fashion-mnist'")],
 )
-def test_what_is_missing_or_unknown_gets_a_sentence(capsys, arguments, words):
-    assert run(["data", *arguments]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("gossamer: ")
-    assert printed.count("\n") == 1
-    assert words in printed
+def test_what_is_missing_or_unknown_gets_a_sentence(gossamer, arguments, words):
+    _, err = gossamer("data", *arguments, code=2)
+    assert err.startswith("gossamer: ")
+    assert err.count("\n") == 1
+    assert words in err
 
 
 def write_other_mnist(folder):
@@ -63,17 +50,14 @@ def write_other_mnist(folder):
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(labels)
 
 
-def test_a_wrong_checksum_names_a_way_that_works_here(capsys, monkeypatch, tmp_path):
+def test_a_wrong_checksum_names_a_way_that_works_here(gossamer, monkeypatch, tmp_path):
     write_other_mnist(tmp_path)
-    show = ["show", "partition", "iid", "--dataset", "mnist", "--nodes", "2", "--data-dir", str(tmp_path)]
-    assert run(show) == 2
-    assert "accept this one with GOSSAMER_VERIFY=0 in the environment" in capsys.readouterr().err
+    show = ["show", "partition", "iid", "--dataset", "mnist", "--nodes", "2", "--data-dir", tmp_path]
+    assert "accept this one with GOSSAMER_VERIFY=0 in the environment" in gossamer(*show, code=2)[1]
     monkeypatch.setenv("GOSSAMER_VERIFY", "0")
-    assert run(show) == 0
-    assert "36 samples on 2 nodes" in capsys.readouterr().out
+    assert "36 samples on 2 nodes" in gossamer(*show)[0]
 
 
-def test_the_help_names_the_places_in_the_order_in_which_they_are_searched(capsys):
-    assert run(["data", "list", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+def test_the_help_names_the_places_in_the_order_in_which_they_are_searched(gossamer):
+    told = " ".join(gossamer("data", "list", "--help")[0].replace("│", " ").split())
     assert "before GOSSAMER_DATA, the cache and the system's datasets" in told

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer import GossamerError, Method
+from gossamer import GossamerError
 from gossamer._common.files import cannot_write
 from gossamer.cli import main
 from gossamer.errors import DiskError
@@ -76,10 +76,9 @@ def _no_kernels(monkeypatch):
 
 
 @pytest.fixture
-def watched(tmp_path, monkeypatch):
+def watched(tmp_path, monkeypatch, _own_methods):
     """A Python file to load, here or in other processes, and the runs that have been begun since."""
     monkeypatch.setattr(training, "train", training.train)  # what the file replaces is put back
-    monkeypatch.setattr(Method, "_registry", dict(Method._registry))
     log = tmp_path / "begun.txt"
     log.touch()
     path = tmp_path / f"watched_{tmp_path.name}.py"
@@ -155,14 +154,11 @@ def test_failed_and_diverged_runs_are_recorded_and_do_not_stop_the_others(tmp_pa
 
 
 @pytest.mark.timeout(400)
-def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched, capsys):
+def test_jobs_that_fail_or_are_killed_cost_one_run_each(tmp_path, watched, gossamer):
     path, begun = watched
     file = toml(tmp_path / "g.toml", method=["broken", "deadly", "dsgd"], seed=[0, 1])
     arguments = [file, "--out", tmp_path / "runs", "--jobs", 2, "--load", path, "--only", "seed=0", "--json"]
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", *map(str, arguments)])
-    assert ended.value.code == 1
-    result = json.loads(capsys.readouterr().out)
+    result = json.loads(gossamer("sweep", *arguments, code=1)[0])
     assert (result["done"], result["failed"]) == (1, 2)
     broken, killed = sorted(result["reasons"].values())
     assert broken.startswith("RuntimeError: it broke (watched_")
@@ -239,12 +235,11 @@ def test_interrupted_jobs_write_checkpoints(tmp_path, watched):
     assert len(list(directory.glob("*/checkpoints/round-*.ckpt"))) == 2
 
 
-def test_an_interrupted_sweep_without_jobs_writes_a_checkpoint(tmp_path, watched, capsys):
+def test_an_interrupted_sweep_without_jobs_writes_a_checkpoint(tmp_path, watched, gossamer):
     path, _ = watched
     file = toml(tmp_path / "g.toml", method="interrupted", seed=[0, 1], rounds=100)
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", str(file), "--out", str(tmp_path / "runs"), "--load", str(path)])
-    assert (ended.value.code, capsys.readouterr().err) == (130, INTERRUPTED)
+    _, err = gossamer("sweep", file, "--out", tmp_path / "runs", "--load", path, code=130)
+    assert err == INTERRUPTED
     assert not finished(tmp_path / "runs")
     assert len(list((tmp_path / "runs").glob("*/checkpoints/round-*.ckpt"))) == 1
 
@@ -312,13 +307,10 @@ def test_a_claim_excludes_others_and_names_its_holder(tmp_path):
     with claim(tmp_path, "run") as ours:
         assert ours
         assert holder(tmp_path, "run") == os.getpid()
-        with claim(tmp_path, "run") as second:
-            assert not second
-        with claim(tmp_path, "other") as other:
-            assert other
+        assert _is_claimed(tmp_path, "run")
+        assert not _is_claimed(tmp_path, "other")
     assert holder(tmp_path, "run") is None
-    with claim(tmp_path, "run") as again:
-        assert again
+    assert not _is_claimed(tmp_path, "run")
 
 
 def test_a_claim_ends_with_its_process(tmp_path):

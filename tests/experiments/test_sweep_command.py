@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from gossamer.cli import main
-
 GRID = """
 name = "tiny"
 method = ["dsgd", "momentum-tracking", "relaysum"]
@@ -22,50 +20,38 @@ set = {topology = "chain"}
 """
 
 
-@pytest.fixture
-def gossamer(tmp_path, monkeypatch, capsys):
+@pytest.fixture(autouse=True)
+def _beside_the_grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 1e6)
     (tmp_path / "grid.toml").write_text(GRID)
 
-    def gossamer(*arguments):
-        with pytest.raises(SystemExit) as exit_:
-            main(list(arguments))
-        return exit_.value.code, *capsys.readouterr()
-
-    return gossamer
-
 
 def test_from_a_file_to_a_ranking_and_a_table(gossamer, tmp_path):
-    code, out, _ = gossamer("sweep", "grid.toml", "--dry-run")
-    assert code == 0
+    out, _ = gossamer("sweep", "grid.toml", "--dry-run")
     assert "12 runs in runs/tiny, 0 of them finished, 12 to make" in out
-    code, out, err = gossamer("sweep", "grid.toml", "--only", "partition=iid", "seed=0")
-    assert (code, err) == (0, "")
+    out, err = gossamer("sweep", "grid.toml", "--only", "partition=iid", "seed=0")
+    assert err == ""
     assert "runs: runs/tiny (6 done in" in out
-    code, out, _ = gossamer("sweep", "grid.toml")
+    out, _ = gossamer("sweep", "grid.toml")
     lines = out.splitlines()
     assert lines[0].split()[:5] == ["partition", "method", "topology", "accuracy", "worst"]
     assert [line.split()[0] for line in lines[1:7]] == ["k-class:k=5"] * 3 + ["iid"] * 3
     assert any("RelaySum" in line and "chain" in line for line in lines)
     assert "of those tried (0.01, 0.1)" in out
     assert "(12 done (6 of them before)" in out
-    code, out, _ = gossamer("sweep", "grid.toml", "--json")
-    result = json.loads(out)
+    result = json.loads(gossamer("sweep", "grid.toml", "--json")[0])
     assert (result["skipped"], len(result["cells"]), result["directory"]) == (12, 6, "runs/tiny")
-    code, out, _ = gossamer("sweep", "grid.toml", "--dry-run", "--json")
-    assert {row["status"] for row in json.loads(out)} == {"done"}
-    code, out, _ = gossamer("export", "runs", "-o", "all.csv")
-    assert (code, out) == (0, "all.csv: 12 lines\n")
+    plan = json.loads(gossamer("sweep", "grid.toml", "--dry-run", "--json")[0])
+    assert {row["status"] for row in plan} == {"done"}
+    assert gossamer("export", "runs", "-o", "all.csv")[0] == "all.csv: 12 lines\n"
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 13
-    code, out, _ = gossamer("export", "--curves", "-o", "curves.csv")
-    assert (code, out) == (0, "curves.csv: 24 lines\n")
+    assert gossamer("export", "--curves", "-o", "curves.csv")[0] == "curves.csv: 24 lines\n"
 
 
 def test_runs_that_end_are_told_to_a_log(gossamer, monkeypatch):
     monkeypatch.setattr("gossamer.cli.progress.GRACE_PERIOD", 0.0)
-    code, _, err = gossamer("sweep", "grid.toml", "--only", "method=dsgd")
-    assert code == 0
+    _, err = gossamer("sweep", "grid.toml", "--only", "method=dsgd")
     assert [line.partition(" % in ")[0][:-4] for line in err.splitlines()] == [
         f"{n} of 4: DSGD, partition {partition}, lr {lr}: "
         for n, (partition, lr) in enumerate(
@@ -76,12 +62,10 @@ def test_runs_that_end_are_told_to_a_log(gossamer, monkeypatch):
 
 def test_a_run_that_cannot_be_read_is_left_out(gossamer, tmp_path, caplog):
     arguments = ("sweep", "grid.toml", "--only", "method=dsgd", "--only", "partition=iid")
-    assert gossamer(*arguments)[0] == 0
+    gossamer(*arguments)
     damaged = next((tmp_path / "runs" / "tiny").glob("*/run.json"))
     damaged.write_text("{")
-    code, out, _ = gossamer(*arguments, "--json")
-    assert code == 0
-    (cell,) = json.loads(out)["cells"]
+    (cell,) = json.loads(gossamer(*arguments, "--json")[0])["cells"]
     assert len(cell["candidates"]) == 1
     assert f"Cannot read {damaged.relative_to(tmp_path)}" in caplog.text
 
@@ -101,7 +85,6 @@ def test_a_run_that_cannot_be_read_is_left_out(gossamer, tmp_path, caplog):
     ],
 )
 def test_mistakes_get_one_line_and_exit_code_2(gossamer, arguments, words):
-    code, _, err = gossamer(*arguments)
-    assert code == 2
+    _, err = gossamer(*arguments, code=2)
     assert words in err
     assert len(err.splitlines()) == 1

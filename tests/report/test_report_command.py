@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from gossamer.cli import main
 from tests.report.stored_runs import copied, unfinished
 
 
@@ -17,14 +16,11 @@ from tests.report.stored_runs import copied, unfinished
         ([".", "--outt", "x"], "--outt"),
     ],
 )
-def test_mistakes_get_a_sentence(arguments, words, tmp_path, monkeypatch, capsys):
+def test_mistakes_get_a_sentence(arguments, words, tmp_path, monkeypatch, gossamer):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as exit:
-        main(["report", *arguments])
-    assert exit.value.code == 2
-    message = capsys.readouterr().err
-    assert words in message
-    assert message.count("\n") == 1
+    _, err = gossamer("report", *arguments, code=2)
+    assert words in err
+    assert err.count("\n") == 1
 
 
 def test_a_page_figures_and_tables_need_no_torch(runs, tmp_path):

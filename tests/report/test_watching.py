@@ -3,12 +3,12 @@
 import re
 import shutil
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gossamer.cli import main
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.locks import alone
@@ -91,19 +91,14 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_runs_in_80_columns_and_ends_with_them(
-    sweep: tuple[Path, list[Snapshot]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sweep: tuple[Path, list[Snapshot]], tmp_path: Path, gossamer: Callable[..., tuple[str, str]]
 ) -> None:
     place, _ = sweep
     page = tmp_path / "watch.html"
-    with pytest.raises(SystemExit) as ended:
-        main(["watch", str(place / GRID[0].id), "--every", "0.1"])
-    assert ended.value.code == 0
-    printed = capsys.readouterr().out
+    printed, _ = gossamer("watch", place / GRID[0].id, "--every", 0.1)
     assert re.search(r"^Momentum Tracking, lr 0\.05, seed 0 +done +100 % +accuracy [\d.]+ %", printed, re.MULTILINE)
     assert max(map(len, printed.splitlines())) <= 80
-    with pytest.raises(SystemExit) as ended:
-        main(["watch", str(place), "--html", str(page)])
-    assert (ended.value.code, capsys.readouterr().out) == (0, "")
+    assert gossamer("watch", place, "--html", page)[0] == ""
     assert "3 runs, 2 done, 1 diverged" in page.read_text()
 
 
@@ -117,12 +112,9 @@ def test_the_command_shows_runs_in_80_columns_and_ends_with_them(
     ],
 )
 def test_what_cannot_be_watched_is_refused(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], sentence: str, gossamer: Callable[..., tuple[str, str]]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["watch", *arguments])
-    assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err
+    assert sentence in gossamer("watch", *arguments, code=2)[1]
 
 
 def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
