@@ -16,9 +16,12 @@ class CommonMomentumState(MomentumState):
     """The momentum, which is the same on every node."""
 
     def rejoin(self, x: Tensor, net: Network, round: int) -> None:
-        """Nodes may have finished their last round alone, and nothing else would bring them together again."""
+        """Nodes may have finished their last round alone, and nothing else would bring them together again.
+
+        In float64, so that nodes whose float32 models are equal keep them to the bit.
+        """
         for vector in (x, self.u):
-            vector.copy_(net.average(vector, round=round))
+            vector.copy_(net.average(vector.double(), round=round))
 
 
 @dataclass(frozen=True, eq=False)
