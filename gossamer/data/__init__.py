@@ -11,7 +11,7 @@ from gossamer.data.batches import Augmentation, NodeBatches, Normalization, Pipe
 from gossamer.data.datasets import Dataset, NodeData
 from gossamer.data.erasing import Erasing
 from gossamer.data.loading import get, load, register, status, verify
-from gossamer.data.sites import sites
+from gossamer.data.site_tables import sites
 
 __all__ = [
     "Augmentation",

@@ -25,8 +25,8 @@ from gossamer.topology.families import (
 )
 from gossamer.topology.finite_time import base, simple_base
 from gossamer.topology.graph import Graph
-from gossamer.topology.membership import regraph
 from gossamer.topology.mixing import WEIGHTS, Mixing, weigh
+from gossamer.topology.present_nodes import regraph
 from gossamer.topology.schedules import epidemic, in_turn, lossy, one_peer_exponential, random_matchings
 from gossamer.topology.sources import from_edges, from_file, from_matrix, from_matrix_file, from_networkx
 from gossamer.topology.topology import Needs, Topology, on_graph
