@@ -38,7 +38,7 @@ class Interrupts:
         """The signal that came, if one did."""
         self._settled = False
         self._before: dict[int, Any] = {}
-        self._listener: _Listener | None = None
+        self._listener: _SignalListener | None = None
 
     @property
     def requested(self) -> bool:
@@ -53,7 +53,7 @@ class Interrupts:
             return
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self._before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-        self._listener = _Listener.start(set(self._before), self._patience)
+        self._listener = _SignalListener.start(set(self._before), self._patience)
         for number in self._before:
             signal.signal(number, self._note)
 
@@ -99,17 +99,17 @@ class Interrupts:
             signal.raise_signal(number)
 
 
-class _Listener:
+class _SignalListener:
     """Ends the process at the second of some signals, unless it is closed soon after."""
 
-    _now: "_Listener | None" = None
+    _now: "_SignalListener | None" = None
 
     def __init__(self, numbers: set[int], reading: int, writing: int, patience: float | None) -> None:
         self._numbers, self._reading, self._writing, self._patience = numbers, reading, writing, patience
         self._closed = self.noticed = False
 
     @classmethod
-    def start(cls, numbers: set[int], patience: float | None) -> "_Listener | None":
+    def start(cls, numbers: set[int], patience: float | None) -> "_SignalListener | None":
         """Listen; None where an event loop listens already."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -128,7 +128,7 @@ class _Listener:
         if self._closed:
             return
         self._closed = True
-        _Listener._now = None
+        _SignalListener._now = None
         signal.set_wakeup_fd(-1)
         os.close(self._writing)
 
@@ -167,7 +167,7 @@ class _Listener:
             os.close(listener._reading)  # its thread, which would do so, was not forked
 
 
-os.register_at_fork(after_in_child=_Listener.leave_to_the_parent)
+os.register_at_fork(after_in_child=_SignalListener.leave_to_the_parent)
 
 
 @contextmanager

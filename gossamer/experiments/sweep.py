@@ -117,15 +117,15 @@ def run_sweep(
         project=project,
         load=tuple(load),
     )
-    watch = _Watch(directory, left, skipped, on_progress)
-    watch.look()
+    reporter = _ProgressReporter(directory, left, skipped, on_progress)
+    reporter.look()
     if left and jobs == 1 and launcher == "processes":
         # On a terminal the sweep itself shows how far it is.
         progress = False if sys.stderr.isatty() else None
-        work(plan, on_row, on_step=lambda: watch.look(now=False), progress=progress)
+        work(plan, on_row, on_step=lambda: reporter.look(now=False), progress=progress)
     elif left:
-        _run_jobs(launcher, plan, min(jobs, len(left)), slurm, watch)
-    watch.look()
+        _run_jobs(launcher, plan, min(jobs, len(left)), slurm, reporter)
+    reporter.look()
     return _outcome(directory, experiments, skipped, time.perf_counter() - began)
 
 
@@ -147,7 +147,7 @@ def _reopen(directory: Path, experiments: Sequence[Experiment]) -> None:
         log.warning("%s made with another version of your files and will be made again.", runs)
 
 
-def _run_jobs(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any], watch: "_Watch") -> None:
+def _run_jobs(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any], reporter: "_ProgressReporter") -> None:
     with deferred_interrupts() as interrupt:
         started = [launch(launcher, plan, jobs, slurm)]
         try:
@@ -155,22 +155,22 @@ def _run_jobs(launcher: str, plan: WorkPlan, jobs: int, slurm: dict[str, Any], w
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 if interrupt.requested:
                     raise KeyboardInterrupt
-                watch.look()
-                replacements = sum(_record_lost_jobs(group, plan, watch) for group in started)
-                if replacements and watch.left:
+                reporter.look()
+                replacements = sum(_record_lost_jobs(group, plan, reporter) for group in started)
+                if replacements and reporter.left:
                     started.append(launch(launcher, plan, replacements, slurm))
             for group in started:
-                _record_lost_jobs(group, plan, watch)
+                _record_lost_jobs(group, plan, reporter)
         finally:
             for group in started:
                 group.stop()
 
 
-def _record_lost_jobs(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
+def _record_lost_jobs(group: Launcher, plan: WorkPlan, reporter: "_ProgressReporter") -> int:
     """Mark runs whose jobs were lost as failed. Returns how many jobs to replace; raises if a job lost no run."""
     replacements = 0
     for process, sentence in group.lost():
-        victims = [e for e in watch.left if process is not None and holder(plan.directory, e.id) == process]
+        victims = [e for e in reporter.left if process is not None and holder(plan.directory, e.id) == process]
         for experiment in victims:
             with claim(plan.directory, experiment.id) as ours:
                 if ours and not is_settled(plan.directory / experiment.id):
@@ -181,7 +181,7 @@ def _record_lost_jobs(group: Launcher, plan: WorkPlan, watch: "_Watch") -> int:
     return replacements
 
 
-class _Watch:
+class _ProgressReporter:
     """Reports the progress of a sweep from the files of its runs."""
 
     def __init__(self, directory: Path, left: Sequence[Experiment], skipped: int, on_progress: Progress) -> None:

@@ -41,7 +41,7 @@ class _Wait(NamedTuple):
     """Seconds after which it is told on the board."""
 
 
-class _Watch:
+class _Watchdog:
     """One thread per process that looks at intervals at what is being waited for.
 
     A gloo wait cannot be cut into short ones, because a wait that times out closes the connection for good.
@@ -80,12 +80,12 @@ class _Watch:
         self._board = board
 
 
-_watch = _Watch()
+_watchdog = _Watchdog()
 
 
 def current_wait(waiting: "Waiting") -> tuple[int, float] | None:
     """For whom this process waits at the moment, on behalf of `waiting`, and since how many seconds; else None."""
-    current = _watch.current
+    current = _watchdog.current
     if current is None or current.board is not waiting.board:
         return None
     return current.peer, time.monotonic() - current.since
@@ -114,23 +114,23 @@ class Waiting:
         """Wait for a message from (doing="send") or to (doing="take") a peer."""
         self.check()
         began = time.monotonic()
-        _watch.start()
+        _watchdog.start()
         what = lambda: f"{name(peer)} to {doing} the message of round {round}"  # noqa: E731
-        _watch.current = _Wait(what, began, peer, round, self.board, self._after)
+        _watchdog.current = _Wait(what, began, peer, round, self.board, self._after)
         try:
             work.wait(self.timeout)
         except RuntimeError as error:
             raise self.lost(error, peer, name, round) from None
         finally:
-            _watch.current = None
+            _watchdog.current = None
             self.seconds[peer] += time.monotonic() - began
 
     @contextmanager
     def everyone(self, what: str, name: Callable[[int], str] = str, round: int = 0) -> Iterator[None]:
         """Around a call that needs all nodes at once."""
         self.check()
-        _watch.start()
-        _watch.current = _Wait(
+        _watchdog.start()
+        _watchdog.current = _Wait(
             lambda: f"all nodes, for {what}", time.monotonic(), EVERYONE, round, self.board, self._after
         )
         try:
@@ -144,7 +144,7 @@ class Waiting:
                 f"look at the log of the node that ended first ({_first_line(error)})."
             ) from None
         finally:
-            _watch.current = None
+            _watchdog.current = None
 
     def check(self) -> None:
         """Raise the first failure again: after it nothing can be sent or received."""

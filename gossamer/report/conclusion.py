@@ -154,7 +154,7 @@ that of B from 94.0 to 93.0 % (by 1.0 points)'
         for setting, by_name in figures.items()
     }
     easy, *_, hard = sorted(average, key=lambda setting: -average[setting])
-    changes = [_Change(n, [figures[easy][n][s] for s in seeds], [figures[hard][n][s] for s in seeds]) for n in names]
+    changes = [_Contrast(n, [figures[easy][n][s] for s in seeds], [figures[hard][n][s] for s in seeds]) for n in names]
     if len(settings) == 2:
         return f"From {easy} to {hard}, {_changes(changes, metric)}. With {hard}, {found[hard].sentence}"
     return (
@@ -164,7 +164,7 @@ that of B from 94.0 to 93.0 % (by 1.0 points)'
 
 
 @dataclass(frozen=True)
-class _Change:
+class _Contrast:
     """The figures of a method in two settings, seed by seed."""
 
     name: str
@@ -190,7 +190,7 @@ class _Change:
         return _difference(metric, abs(fmean(self.after) - fmean(self.before)))
 
 
-def _changes(changes: Sequence[_Change], metric: MetricFacts) -> str:
+def _changes(changes: Sequence[_Contrast], metric: MetricFacts) -> str:
     """Of several methods the one that loses most and the one that loses least, and whether the seeds support it."""
     ranked = sorted(changes, key=lambda change: -fmean(change.loss(metric)))
     most, least, seeds = ranked[0], ranked[-1], len(ranked[0].before)
@@ -213,7 +213,7 @@ def _changes(changes: Sequence[_Change], metric: MetricFacts) -> str:
     return f"{told} (by {least.by(metric)})" if least in supported else f"{told}, which may be chance"
 
 
-def _again(first: _Change, second: _Change) -> str:
+def _again(first: _Contrast, second: _Contrast) -> str:
     return "" if first.verb() == second.verb() else f"{second.verb()} "
 
 

@@ -11,7 +11,7 @@ from gossamer.compression import Compressed
 from gossamer.methods import Method
 from gossamer.network import Network, Pending
 from gossamer.testing.properties import Property, differ, preserves_mean, tracks
-from gossamer.testing.trial import Trial, Watched
+from gossamer.testing.trial import RecordedNetwork, Trial
 
 COMPRESSORS = ("quantize:bits=4", "quantize:bits=1", "top-k:share=0.3", "random-k:share=0.3")
 """The compressors that a method is tried with, besides its own."""
@@ -77,7 +77,7 @@ COMPRESSION: dict[str, Property] = {
 }
 
 
-class _Opened(Watched):
+class _Opened(RecordedNetwork):
     """Decodes every compressed row on its way, and notes what is not as it should be."""
 
     def __init__(self, net: Network, problems: list[str]) -> None:

@@ -22,7 +22,7 @@ from gossamer.methods import Method, State
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
 from gossamer.testing.threads import run_in_threads
-from gossamer.testing.trial import WEIGHT_DECAY, Event, Trial, Watched
+from gossamer.testing.trial import WEIGHT_DECAY, Event, RecordedNetwork, Trial
 
 Property = Callable[[Method, Trial], str | None]
 
@@ -51,7 +51,7 @@ def repeats(method: Method, trial: Trial) -> str | None:
 def allocates_without_communication(method: Method, trial: Trial) -> str | None:
     """`initial` sends nothing."""
     log: list[Event] = []
-    method.initial(trial.start(), Watched(_network(trial), log))
+    method.initial(trial.start(), RecordedNetwork(_network(trial), log))
     return f"initial() called {log[0].call}, but the other nodes may not be there yet" if log else None
 
 
@@ -137,7 +137,7 @@ def sends_what_it_declares(method: Method, trial: Trial) -> str | None:
     Where `facts.every` is K, every K-th round sends, and the others are silent. Small counts may go along.
     """
     log: list[Event] = []
-    for r, _, _ in trial.simulate(method, wrap=lambda net: Watched(net, log)):
+    for r, _, _ in trial.simulate(method, wrap=lambda net: RecordedNetwork(net, log)):
         sends = method.facts.sends if (r + 1) % method.facts.every == 0 else 0
         sent = sum(e.widths.count(trial.dim) for e in log if e.call in ("mix", "exchange"))
         averages = sum(e.call == "average" for e in log)
@@ -330,7 +330,7 @@ def tracks(method: Method, trial: Trial) -> str | None:
 def overlaps(method: Method, trial: Trial) -> str | None:
     """A step leaves its one message pending for the next round and does not wait for it."""
     log: list[Event] = []
-    for r, _, _ in trial.simulate(method, wrap=lambda net: Watched(net, log)):
+    for r, _, _ in trial.simulate(method, wrap=lambda net: RecordedNetwork(net, log)):
         mixed = [e.round for e in log if e.call == "mix"]
         if mixed != [r + 1]:
             return f"round {r} mixed for the rounds {mixed}, not once for round {r + 1}"

@@ -47,7 +47,7 @@ class _Wires:
                 queue.put(None)
 
 
-class _Arriving:
+class _Averaging:
     """A mixed message under way: its weighted sum is made when it is waited for, once."""
 
     def __init__(self, node: "ThreadNode", own: tuple[Tensor, ...], round: int, out: tuple[Tensor, ...]) -> None:
@@ -105,7 +105,7 @@ class ThreadNode:
         sent = tuple(map(_arrived, vectors))
         for j in self.topology.at(round).receivers(self.id):
             self.wires.queues[self.id, int(j)].put(sent)
-        return _Arriving(self, own, round, out or tuple(torch.empty_like(v) for v in own))
+        return _Averaging(self, own, round, out or tuple(torch.empty_like(v) for v in own))
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The mean over all nodes, in ascending node id."""

@@ -101,7 +101,7 @@ class Event:
     widths: tuple[int, ...] = ()
 
 
-class _WatchedPending:
+class _RecordedPending:
     def __init__(self, pending: Pending, round: int, log: list[Event]) -> None:
         self._pending, self._round, self._log = pending, round, log
 
@@ -110,7 +110,7 @@ class _WatchedPending:
         return self._pending.wait()
 
 
-class Watched:
+class RecordedNetwork:
     """Passes every call on to `net` and appends an `Event` to `log`."""
 
     def __init__(self, net: Network, log: list[Event]) -> None:
@@ -121,7 +121,7 @@ class Watched:
         """Note and pass on."""
         widths = tuple((v.values if isinstance(v, Compressed) else v).shape[-1] for v in vectors)
         self._log.append(Event("mix", round, widths))
-        return _WatchedPending(self._net.mix(*vectors, round=round, out=out), round, self._log)
+        return _RecordedPending(self._net.mix(*vectors, round=round, out=out), round, self._log)
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:
         """Note and pass on."""
@@ -139,4 +139,4 @@ class Watched:
     def exchange(self, *rows: Tensor, round: int) -> Pending:
         """Note and pass on."""
         self._log.append(Event("exchange", round, tuple(r.shape[-1] for r in rows)))
-        return _WatchedPending(self._net.exchange(*rows, round=round), round, self._log)
+        return _RecordedPending(self._net.exchange(*rows, round=round), round, self._log)

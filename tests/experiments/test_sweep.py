@@ -22,7 +22,7 @@ from gossamer.experiments.grid import Grid, read_grid
 from gossamer.experiments.job import WorkPlan, mark_failed, work
 from gossamer.experiments.locks import SWEEP, claim, holder
 from gossamer.experiments.store import StoredRun
-from gossamer.experiments.sweep import SweepOutcome, _Watch, run_sweep
+from gossamer.experiments.sweep import SweepOutcome, _ProgressReporter, run_sweep
 from gossamer.experiments.training import train
 from gossamer.experiments.user_files import load_python
 from tests.processes import start
@@ -102,11 +102,11 @@ def finished(directory):
 
 def test_the_time_left_is_told_while_runs_are_left(tmp_path):
     experiments, told = grid(seed=[0, 1]), []
-    watch = _Watch(tmp_path, experiments, 0, lambda *words: told.append(words))
+    reporter = _ProgressReporter(tmp_path, experiments, 0, lambda *words: told.append(words))
     for experiment in experiments:
-        watch.look()
+        reporter.look()
         train(experiment, tmp_path / experiment.id)
-    watch.look()
+    reporter.look()
     assert told[0] == (0.0, "0 of 2 runs")
     assert told[1][0] == 0.5
     assert told[1][1].startswith("1 of 2 runs, ")
@@ -417,10 +417,10 @@ def test_progress_counts_parts_of_runs_and_what_others_left(tmp_path):
     begun.mkdir()
     (begun / "metrics.jsonl").write_text("".join(row(r) for r in (0, 2, 4)))
     with claim(tmp_path, experiments[1].id):
-        watch = _Watch(tmp_path, experiments[1:], 1, lambda *words: told.append(words))
-        watch.look()
+        reporter = _ProgressReporter(tmp_path, experiments[1:], 1, lambda *words: told.append(words))
+        reporter.look()
         assert told[-1] == (0.75, "1 of 2 runs")
         with (begun / "metrics.jsonl").open("a") as file:
             file.write(row(6))
-        watch.look()
+        reporter.look()
         assert told[-1] == (0.875, "1 of 2 runs, 0 s left")

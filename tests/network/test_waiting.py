@@ -38,7 +38,7 @@ class Slow:
 def test_a_slow_peer_is_named_once_and_the_network_can_go(monkeypatch, caplog):
     monkeypatch.setattr(waiting, "_POLL", 0.001)
     monkeypatch.setattr(waiting, "SLOW", 0.02)
-    monkeypatch.setattr(waiting, "_watch", waiting._Watch())
+    monkeypatch.setattr(waiting, "_watchdog", waiting._Watchdog())
     site = Site()
     gone = weakref.ref(site)
     with caplog.at_level(logging.WARNING, "gossamer"):
