@@ -143,7 +143,7 @@ def test_toml_describes_experiments_or_sites(block):
 
 
 def test_what_can_be_checked_says_what_it_is():
-    """A block in a language that nothing checks, or code in none, would go unchecked unseen."""
+    """A block in a language that nothing checks, or code in none, would go unchecked, and nobody would notice."""
     for page in PAGES:
         found = ANY_FENCE.findall(page.read_text(encoding="utf-8"))
         assert all(language in LANGUAGES for language, _ in found), page

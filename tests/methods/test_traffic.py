@@ -81,7 +81,7 @@ def drift(rounds: int, every: int, monkeypatch: pytest.MonkeyPatch) -> tuple[flo
     return worst, float((x.double().mean(0) - mean).abs().max() / mean.abs().max())
 
 
-def test_running_sums_are_made_anew_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_sums_are_rebuilt_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     once, _ = drift(301, 301, monkeypatch)
     never, off = drift(301, 10**9, monkeypatch)
     assert once < 1e-7 < never < 1e-5
