@@ -203,30 +203,31 @@ class Breaking(nn.Module):
         return y + 0 * self.weight.abs().sum().sqrt() if (x > 50).any() else y
 
 
-@pytest.mark.parametrize("rounds", [1, 5])
-def test_a_gradient_that_is_no_number_stops_the_run_before_it_spreads(rounds):
+@pytest.fixture
+def breaking():
+    """Four nodes, of which the last one's gradients are no numbers."""
     inputs, targets = torch.rand(40, 3), torch.arange(40) % 2
     inputs[30:] += 100
     lists = data.partition.from_lists([list(range(10 * i, 10 * i + 10)) for i in range(4)])
-    nodes = Dataset.from_tensors(inputs, targets, test=(inputs[:2], targets[:2])).split(lists, holdout=0)
+    return Dataset.from_tensors(inputs, targets, test=(inputs[:2], targets[:2])).split(lists, holdout=0)
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_gradient_that_is_no_number_stops_the_run_before_it_spreads(breaking, rounds):
     with pytest.raises(DivergenceError, match=r"the gradient of node 3 is nan in round 0; try") as caught:
-        simulate(Breaking, nodes, "dsgd", "complete", lr=0.1, batch_size=5, rounds=rounds)
+        simulate(Breaking, breaking, "dsgd", "complete", lr=0.1, batch_size=5, rounds=rounds)
     assert (caught.value.node, caught.value.round) == (3, 0)
     assert caught.value.history["round"] == [0]
 
 
-def test_a_round_without_a_finite_gradient_counts_as_gradient_zero_if_asked():
-    inputs, targets = torch.rand(40, 3), torch.arange(40) % 2
-    inputs[30:] += 100
-    lists = data.partition.from_lists([list(range(10 * i, 10 * i + 10)) for i in range(4)])
-    nodes = Dataset.from_tensors(inputs, targets, test=(inputs[:2], targets[:2])).split(lists, holdout=0)
+def test_a_round_without_a_finite_gradient_counts_as_gradient_zero_if_asked(breaking):
     shared = {"lr": 0.1, "batch_size": 5, "rounds": 3}
-    run = simulate(Breaking, nodes, "dsgd", "complete", **shared, nonfinite="skip")
+    run = simulate(Breaking, breaking, "dsgd", "complete", **shared, nonfinite="skip")
     assert run.simulation.skipped == [0, 0, 0, 1], "the weights are 0 in the first round only"
     assert run.simulation.models.x.isfinite().all()
     assert math.isfinite(run.history.last["train_loss"])
     with pytest.raises(InputError, match="nonfinite is 'stop' or 'skip'"):
-        simulate(Breaking, nodes, "dsgd", "complete", **shared, nonfinite="ignore")
+        simulate(Breaking, breaking, "dsgd", "complete", **shared, nonfinite="ignore")
 
 
 @pytest.mark.parametrize("lr", [1e38, 3e38])

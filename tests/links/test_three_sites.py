@@ -6,37 +6,30 @@ from pathlib import Path
 import pytest
 
 from gossamer.cli import main
-from tests.links.test_tunnels import WHY_NOT
+from tests.links.test_tunnels import BRING_UP, WHY_NOT
 from tests.namespaces import hosts, run_sites
 from tests.network.test_multi_host import free_port
 from tests.optim.nodes import run_script
 
 SITES = ("berlin", "lima", "tokyo")
 
-# Each host is a network namespace on one switch. A site does what its operator would do: wg-quick up, ./launch.sh.
 NETWORK = (
-    """
-set -eu
-until_there_is() { until [ -e $1 ]; do [ ! -e failed ]; sleep 0.2; done }
-site() {
-  mkdir -p /etc/wireguard /run/wireguard
-  mount --bind links/$1 /etc/wireguard
-  mount -t tmpfs wireguard /run/wireguard
-  wg-quick up gossamer
+    BRING_UP
+    + """
   wg show gossamer peers | wc -l >$1.peers
   if [ $1 = berlin ]; then
-    "$PYTHON" -m tests.links.programs capture gossamer inside.bytes &
+    program capture gossamer inside.bytes &
     until_there_is inside.bytes.ready
   fi
   touch $1.up
   for other in berlin lima tokyo; do until_there_is $other.up; done
   links/$1/launch.sh train.py
 }
-export -f until_there_is site
+export -f site
 """
     + hosts("192.0.2", *SITES)
     + """
-"$PYTHON" -m tests.links.programs capture port-berlin outside.bytes &
+program capture port-berlin outside.bytes &
 until_there_is outside.bytes.ready
 for host in berlin lima tokyo; do
   { ip netns exec $host bash -euc "site $host" >$host.out 2>&1 || touch failed; } &

@@ -25,16 +25,20 @@ neighbours = ["berlin"]
 """
 
 # Each host is a network namespace on one switch. A site does what its operator would do: wg-quick up, ./launch.sh.
-NETWORK = (
-    """
+BRING_UP = """
 set -eu
 program() { "$PYTHON" -m tests.links.programs "$@"; }
 until_there_is() { until [ -e $1 ]; do [ ! -e failed ]; sleep 0.2; done }
+export -f program until_there_is
 site() {
   mkdir -p /etc/wireguard /run/wireguard
   mount --bind links/$1 /etc/wireguard
   mount -t tmpfs wireguard /run/wireguard
   wg-quick up gossamer
+"""
+NETWORK = (
+    BRING_UP
+    + """
   if [ $1 = berlin ]; then
     program capture gossamer inside.bytes &
     program serve &
@@ -53,7 +57,7 @@ site() {
   touch $1.unguarded
   wait $launched
 }
-export -f program until_there_is site
+export -f site
 """
     + hosts("192.0.2", "berlin", "lima", "stranger")
     + """

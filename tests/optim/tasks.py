@@ -1,6 +1,6 @@
 """What nodes learn in these tests: an objective that differs from node to node, as module and as stacked function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,19 +134,24 @@ def train(
     rounds: int = ROUNDS,
     **options: Any,
 ) -> tuple[Tensor, DecentralizedOptimizer]:
-    """An ordinary PyTorch loop on node `rank`; its parameters after every round, flat."""
+    """The parameters of node `rank` after every round, flat."""
     model = task.model()
     optimizer = make(model.parameters(), lr=1.0, weight_decay=WEIGHT_DECAY, topology=topology, **options)
     data = [part[optimizer.node] for part in task.data(topology.n)]
+    return fit(model, optimizer, data, rounds, step_size), optimizer
+
+
+def fit(model: nn.Module, optimizer: Any, data: Iterable[Tensor], rounds: int, lr: Any = None) -> Tensor:
+    """An ordinary PyTorch loop; the parameters after every round, flat."""
     trace = []
     for r in range(rounds):
-        for group in optimizer.param_groups:
-            group["lr"] = step_size(r)
+        for group in optimizer.param_groups if lr else ():
+            group["lr"] = lr(r)
         optimizer.zero_grad()
         model(*data).backward()
         optimizer.step()
         trace.append(flat(model))
-    return torch.stack(trace), optimizer
+    return torch.stack(trace)
 
 
 def simulate(task: Task, method: Any, topology: Topology, rounds: int = ROUNDS) -> Tensor:

@@ -18,6 +18,7 @@ from gossamer.methods import Facts, Method, State
 from gossamer.methods.contract import Scalar
 from gossamer.network import Network
 from gossamer.optim import MomentumTracking, average_, averaged, rounds, training_loop
+from tests.optim import tasks
 from tests.optim.tasks import SmoothMLP, flat
 
 INPUTS, TARGETS = torch.linspace(-1, 1, 24, dtype=torch.float64).view(8, 3), torch.ones(8, 1, dtype=torch.float64)
@@ -29,11 +30,7 @@ def network() -> SmoothMLP:
 
 
 def fit(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 6) -> Tensor:
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(INPUTS, TARGETS).backward()
-        optimizer.step()
-    return flat(model)
+    return tasks.fit(model, optimizer, (INPUTS, TARGETS), steps)[-1]
 
 
 EQUAL_SGD = [make for make in optim.ALL if make.method.facts.equals_sgd_alone]

@@ -14,7 +14,7 @@ from gossamer.errors import GossamerError
 from gossamer.network import SimulatedNetwork
 from gossamer.optim import Checkpoints, Outer
 from tests.optim.nodes import values
-from tests.optim.tasks import TASKS, flat
+from tests.optim.tasks import TASKS, fit, flat
 
 TASK = TASKS["float64"]
 RING = topology.ring(4)
@@ -27,16 +27,6 @@ def inner_of(model: nn.Module, kind: str = "sgd") -> torch.optim.Optimizer:
     if kind == "muon":
         return torch.optim.Muon([p for p in model.parameters() if p.dim() == 2], lr=0.02)
     return torch.optim.AdamW(model.parameters(), lr=0.02)
-
-
-def fit(model: nn.Module, optimizer: torch.optim.Optimizer, data: list[Tensor], steps: int) -> Tensor:
-    trace = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(*data).backward()
-        optimizer.step()
-        trace.append(flat(model))
-    return torch.stack(trace)
 
 
 def own_data(node: int = 0) -> list[Tensor]:
