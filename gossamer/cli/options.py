@@ -55,7 +55,7 @@ class GivenToAll(Given):
     method: Annotated[str, Parameter(show=False)] = Experiment.method
 
 
-Settings = Annotated[Given, Parameter(name="*")]
+ExperimentSettings = Annotated[Given, Parameter(name="*")]
 """One option for each field of an experiment."""
 
 SharedSettings = Annotated[GivenToAll, Parameter(name="*")]

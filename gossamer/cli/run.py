@@ -5,13 +5,13 @@ import os
 import sys
 from pathlib import Path
 
-from gossamer.cli.options import Given, Load, Settings, Whole, words
+from gossamer.cli.options import ExperimentSettings, Given, Load, Whole, words
 
 
 def run(
     file: Path | None = None,
     *,
-    settings: Settings = Given(),  # noqa: B008 - immutable
+    settings: ExperimentSettings = Given(),  # noqa: B008 - immutable
     out: Path | None = None,
     data_dir: Path | None = None,
     workers: Whole | None = None,

@@ -12,7 +12,7 @@ from gossamer.errors import InputError, unknown
 
 WORDS = ("leaves", "joins")
 
-Change = tuple[int, str, int | Sequence[int]]
+ChurnEvent = tuple[int, str, int | Sequence[int]]
 """(round, "leaves" or "joins", a node or several): before that round, the nodes leave or join."""
 
 _EXAMPLE = "(100, 'leaves', [3])"
@@ -38,7 +38,7 @@ class Churn:
     (33, (0, 1, 2, 4, 5, 6, 7))
     """
 
-    changes: Sequence[Change] | None = None
+    changes: Sequence[ChurnEvent] | None = None
     up: float | None = None
     down: float | None = None
     by: Literal["epochs", "rounds"] = "epochs"
@@ -86,7 +86,7 @@ class Churn:
                 timeline.append((round, there))
         return timeline
 
-    def _drawn(self, nodes: int, rounds: int, rounds_per_epoch: int, seed: int) -> Iterator[Change]:
+    def _drawn(self, nodes: int, rounds: int, rounds_per_epoch: int, seed: int) -> Iterator[ChurnEvent]:
         """The changes of the random process, in the order of rounds, then nodes."""
         if self.at_least > nodes:
             raise InputError(f"at_least is {self.at_least}, but there are {nodes} nodes; ask for at most as many.")
@@ -115,7 +115,7 @@ class Churn:
                 heapq.heapreplace(queue, (round + lasting(node, up), node))
 
 
-def churn_of(given: "Churn | Sequence[Change] | str") -> Churn:
+def churn_of(given: "Churn | Sequence[ChurnEvent] | str") -> Churn:
     """What a user means: a `Churn`, a list of changes, or either in words.
 
     >>> churn_of("100 leaves 3 5; 250 joins 3").changes
@@ -156,7 +156,7 @@ def _several(nodes: int | Sequence[int]) -> Sequence[int]:
     return (nodes,) if isinstance(nodes, int) else nodes
 
 
-def _checked(changes: object) -> tuple[Change, ...]:
+def _checked(changes: object) -> tuple[ChurnEvent, ...]:
     """The changes with their nodes as tuples, ordered by round."""
     if not isinstance(changes, Sequence) or isinstance(changes, str):
         raise InputError(f"Churn is a list of changes such as {_EXAMPLE}, or in words {_IN_WORDS}, not {changes!r}.")
@@ -175,7 +175,7 @@ def _checked(changes: object) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda change: change[0]))
 
 
-def _refuse_impossible(changes: Sequence[Change], nodes: int, rounds: int | None) -> None:
+def _refuse_impossible(changes: Sequence[ChurnEvent], nodes: int, rounds: int | None) -> None:
     """Raise for a change that cannot happen in a run of so many nodes and rounds."""
     here = set(range(nodes))
     for round, word, those in changes:

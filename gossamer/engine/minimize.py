@@ -11,7 +11,7 @@ from torch import Tensor
 from gossamer import methods
 from gossamer import topology as graphs
 from gossamer._common.checks import is_finite_number, whole_number
-from gossamer.engine.churn import Change, Churn, churn_of
+from gossamer.engine.churn import Churn, ChurnEvent, churn_of
 from gossamer.engine.schedule import Lr, step_size_of
 from gossamer.errors import InputError
 from gossamer.methods import State
@@ -63,7 +63,7 @@ def minimize(
     seed: int = 0,
     weight_decay: float = 0.0,
     x0: Tensor | None = None,
-    churn: Churn | Sequence[Change] | str | None = None,
+    churn: Churn | Sequence[ChurnEvent] | str | None = None,
     keep_means: bool = False,
     on_round: Callable[[int, Tensor, Any], None] | None = None,
 ) -> Trajectory:

@@ -16,7 +16,7 @@ from gossamer._common.formatting import Advance, Row, duration, html_table, prog
 from gossamer._common.signals import deferred_interrupts
 from gossamer.data import NodeData
 from gossamer.engine.checkpoints import CheckpointDirectory, identity_of
-from gossamer.engine.churn import Change, Churn, churn_of
+from gossamer.engine.churn import Churn, ChurnEvent, churn_of
 from gossamer.engine.hardware import Workers, device_of
 from gossamer.engine.history import History
 from gossamer.engine.local_steps import Inner
@@ -117,7 +117,7 @@ def simulate(
     clip: float | None = None,
     node_weight: str = "equal",
     nonfinite: str = "stop",
-    churn: Churn | Sequence[Change] | str | None = None,
+    churn: Churn | Sequence[ChurnEvent] | str | None = None,
     device: str = "cpu",
     workers: int | None = None,
     evaluate_every: float | None = None,

@@ -15,7 +15,7 @@ from torch.nn import functional
 from gossamer import DSGD, data, models, topology
 from gossamer.data import Augmentation, Erasing, Normalization, Pipeline
 from gossamer.engine.gradients import compiled
-from gossamer.engine.gradients.compiled import Chain, Samples, compilation, machine
+from gossamer.engine.gradients.compiled import Chain, ChosenSamples, compilation, machine
 from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import Workers
 from gossamer.engine.node_models import Layout, NodeModels
@@ -63,7 +63,7 @@ class Group:
         losses, _, _ = self.chain.gradients(self.x[own], grads[own], self.samples(some), scale[own].double())
         return torch.from_numpy(losses)
 
-    def samples(self, some: range) -> Samples:
+    def samples(self, some: range) -> ChosenSamples:
         batch = self.inputs.shape[1]
         index = torch.arange(some.start * batch, some.stop * batch).view(len(some), batch)
         return self.inputs.flatten(0, 1), self.targets.flatten(), index, None

@@ -42,7 +42,7 @@ MOST_NUMBERS = 400_000
 # So many samples are scored at once.
 SCORED = 200
 
-Samples = tuple[Tensor, Tensor, Sequence[Tensor] | Tensor, Tensor | None]
+ChosenSamples = tuple[Tensor, Tensor, Sequence[Tensor] | Tensor, Tensor | None]
 """All inputs, all targets, every model's samples in them, and the random numbers [sum of samples, k] if any."""
 
 _NO_MOVES, _NO_BOXES = np.zeros((0, 4), np.float32), np.zeros((0, 4), np.int64)
@@ -72,7 +72,7 @@ class Chain:
         self,
         x: Tensor,
         grad: Tensor,
-        samples: Samples,
+        samples: ChosenSamples,
         weights: Tensor,
         clip: float | None = None,
         decay: float = 0.0,
@@ -87,7 +87,7 @@ class Chain:
         found = self._run(x, grad, samples, weights.numpy(), True, limit, float(decay), workers)
         return found[:, 0], found[:, 2], found[:, 3]
 
-    def scores(self, x: Tensor, samples: Samples) -> tuple[Any, Any]:
+    def scores(self, x: Tensor, samples: ChosenSamples) -> tuple[Any, Any]:
         """The mean losses and the numbers of right predictions of all models `x` on the same samples."""
         found = self._run(x, x, samples, np.zeros(len(x)), False, math.inf, 0.0, None)
         return found[:, 0], found[:, 1].astype(np.int64)
@@ -96,7 +96,7 @@ class Chain:
         self,
         x: Tensor,
         grad: Tensor,
-        samples: Samples,
+        samples: ChosenSamples,
         weights: Any,
         train: bool,
         clip: float,
