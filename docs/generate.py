@@ -43,6 +43,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "measured": measured_blocks.measured,
     "result": measured_blocks.result,
     "overview": measured_blocks.overview,
+    "comparison": measured_blocks.comparison,
     "synthetic": measured_blocks.synthetic,
     "privacy": measured_blocks.privacy,
     "benchmarks": measured_blocks.benchmarks,

@@ -23,6 +23,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import read_grid
 from gossamer.experiments.selection import Cell, select
 from gossamer.experiments.store import StoredRun, runs_of
+from gossamer.methods import find
 from gossamer.report.conclusion import t_quantile
 from gossamer.report.figures import load_matplotlib, save
 
@@ -99,31 +100,34 @@ class Comparison:
         return all(getattr(experiment, key) == value for key, value in self.base.items())
 
     def draw(self, told: dict[str, Any], path: Path) -> None:
-        """Accuracy against the share of bytes, or against what is lost; a line of points for each panel."""
-        figure = load_matplotlib().figure.Figure(figsize=(7, 4.5), layout="constrained")
-        axes = figure.subplots()
-        for panel in dict.fromkeys(row["panel"] for row in told["cells"]):
-            rows = [row for row in told["cells"] if row["panel"] == panel and row["mean"] and row["share"]]
-            if self.panel == "method":
-                places = [
-                    float(row["topology"].rpartition("drop=")[2] or 0) if "drop" in row["topology"] else 0.0
-                    for row in rows
-                ]
-            else:
-                places = [row["share"] for row in rows]
-            spread = [100 * (row["std"] or 0.0) for row in rows]
-            line = "-" if self.panel == "method" else "none"
-            axes.errorbar(places, [100 * r["mean"] for r in rows], spread, fmt="o", linestyle=line, label=panel)
-            if self.panel != "method":
-                for row, place in zip(rows, places, strict=True):
-                    axes.annotate(row["label"], (place, 100 * row["mean"]), fontsize=6)
+        """Accuracy against the share of bytes, a chart for each panel; or against what is lost, a line for each."""
+        figure = load_matplotlib().figure.Figure(layout="constrained")
+        panels = list(dict.fromkeys(row["panel"] for row in told["cells"]))
+        rows = [row for row in told["cells"] if row["mean"] and row["share"]]
         if self.panel == "method":
-            axes.set_xlabel("share of the exchanges that are lost")
+            figure.set_size_inches(7, 4.5)
+            axes = figure.subplots()
+            for panel in panels:
+                members = [row for row in rows if row["panel"] == panel]
+                places = [100 * _lost(row["topology"]) for row in members]
+                axes.errorbar(places, *_accuracies(members), fmt="o-", capsize=3, label=panel)
+            axes.set_xlabel("exchanges that are lost (%)")
+            axes.set_ylabel("test accuracy (%)")
+            axes.legend(fontsize=8)
         else:
-            axes.set_xscale("log")
-            axes.set_xlabel("bytes, as a share of Momentum Tracking's")
-        axes.set_ylabel("test accuracy (%)")
-        axes.legend(fontsize=7)
+            figure.set_size_inches(8.5, 5 * len(panels))
+            for axes, panel in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
+                members = [row for row in rows if row["panel"] == panel]
+                places = [row["share"] for row in members]
+                axes.errorbar(places, *_accuracies(members), fmt="o", capsize=3)
+                for row, place in zip(members, places, strict=True):
+                    where = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": 7.5}
+                    axes.annotate(row["label"], (place, 100 * row["mean"]), **where)
+                axes.set_xscale("log")
+                axes.set_xlim(min(places) / 1.3, 4)  # room for the last label
+                axes.set_title(panel, fontsize=10)
+                axes.set_xlabel("bytes, as a share of Momentum Tracking's")
+                axes.set_ylabel("test accuracy (%)")
         save(figure, path)
 
 
@@ -132,16 +136,31 @@ COMPARISONS = [
         "frontier", "Accuracy against bytes, LeNet on CIFAR-10, ring of 8", "partition", {"method": "momentum-tracking"}
     ),
     Comparison(
+        "frontier-long",
+        "Accuracy against bytes after 100 epochs, LeNet on CIFAR-10, ring of 8",
+        "partition",
+        {"method": "momentum-tracking"},
+    ),
+    Comparison(
         "lossy", "Lossy links, LeNet on CIFAR-10, ring of 8, four classes per node", "method", {"topology": "ring"}
     ),
 ]
 
 
+def _lost(topology: str) -> float:
+    """The share of exchanges that a graph loses."""
+    return float(topology.rpartition("drop=")[2]) if "drop" in topology else 0.0
+
+
+def _accuracies(rows: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation in percent."""
+    return [100 * row["mean"] for row in rows], [100 * (row["std"] or 0.0) for row in rows]
+
+
 def _row(cell: Cell, base: Cell | None) -> dict[str, Any]:
     e = cell.experiment
-    steps = f", {e.every} steps of SGD" if e.inner else ""
     row = {
-        "label": f"{e.label}{steps}",
+        "label": _label(e),
         **{key: getattr(e, key) for key in ("method", "topology", "inner", "every")},
         "lr": cell.lr,
         "mean": cell.mean,
@@ -155,6 +174,21 @@ def _row(cell: Cell, base: Cell | None) -> dict[str, Any]:
     half = t_quantile(len(pairs) - 1) * stdev(pairs) / math.sqrt(len(pairs)) if len(pairs) > 1 else None
     share = row["bytes"] / _bytes(base.runs[0]) if row["bytes"] and base is not None and base.runs else None
     return {**row, "share": share, "difference": fmean(pairs) if pairs else None, "interval": half}
+
+
+def _label(experiment: Experiment) -> str:
+    """The method with its compressor as one says it: MoTEF, 4 bits."""
+    name, _, options = experiment.method.partition(":")
+    title = find(name).facts.title
+    if "bits=" in options:
+        bits = options.partition("bits=")[2]
+        title += f", {bits} {'bit' if bits == '1' else 'bits'}"
+    if "share=" in options:
+        title += f", top {float(options.partition('share=')[2]):.0%}"
+    every = experiment.every if experiment.inner else options.partition("every=")[2].partition(",")[0]
+    if not every:
+        return title
+    return f"{title}, {every} steps of SGD" if experiment.inner else f"{title}, K = {every}"
 
 
 def _paired(cell: Cell, base: Cell) -> list[float]:

@@ -144,7 +144,7 @@ def test_the_frontier_is_measured_from_its_files(tmp_path, monkeypatch):
     few = ["momentum-tracking", "motef:compress=quantize:bits=4", "gradient-tracking"]
     text = (RESULTS / "frontier" / "sweep.toml").read_text()
     text = re.sub(r"(?s)method = \[.*?\n\]", f"method = {json.dumps(few)}", text)
-    text = re.sub(r"(?s)\[\[override\]\]\nwhen = \{method = (\[\"led|\"beer).*?(\n\n|$)", "", text)
+    text = re.sub(r"(?s)\[\[override\]\]\nwhen = \{(method = (\[\"led|\"beer)|partition = ).*?(\n\n|$)", "", text)
     changes = {"dataset": "digits", "model": "small-cnn", "partition": "k-class:k=4", "lr": [0.02, 0.01], "epochs": 1}
     for key, value in {**changes, "batch_size": 32, "evaluations": 1}.items():
         text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {json.dumps(value)}", text)

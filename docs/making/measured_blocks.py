@@ -94,6 +94,32 @@ def result(name: str) -> str:
     return "\n\n".join([f"```sh\n{commands}\n```", _effort(told), *(_panel(panel, name) for panel in told["panels"])])
 
 
+def comparison(name: str) -> str:
+    """What results/frontier.py compares: its commands, a table per panel with paired differences, and the figure."""
+    told = _read(RESULTS / name / "measured.json")
+    commands = "\n".join(told["commands"])
+    parts = [f"```sh\n{commands}\n```"]
+    panels: dict[str, list[list[str]]] = {}
+    for row in sorted(told["cells"], key=lambda row: -(row["share"] or 0.0)):
+        panels.setdefault(row["panel"], []).append(_compared(row))
+    head = ["what", "bytes", "accuracy", "difference", "step size", "seeds"]
+    for title, rows in panels.items():
+        parts += [f"**{title}**", table(head, rows)]
+    return "\n\n".join([*parts, f"![{told['title']}]({name}/{name}.png)"])
+
+
+def _compared(row: dict[str, Any]) -> list[str]:
+    """One line: the share of the base's bytes, and the mean paired difference with its 95 % interval, in points."""
+    lost = row["topology"].rpartition("drop=")[2] if "drop=" in row["topology"] else ""
+    label = f"{row['label']}, {float(lost):.0%} lost" if lost else row["label"]
+    difference = "–" if row["difference"] is None else f"{100 * row['difference']:+.1f}"
+    if row["interval"] is not None and row["share"] != 1:
+        difference += f" ± {100 * row['interval']:.1f}"
+    share = "–" if row["share"] is None else f"{row['share']:.3g}"
+    shown = row["missing"] or mean_std(row["mean"], row["std"])
+    return [label, share, shown, difference, word(row["lr"]), str(row["seeds"])]
+
+
 def overview(name: str) -> str:
     """An item in one table: a row per method, a column per panel."""
     told = _read(RESULTS / name / "measured.json")
