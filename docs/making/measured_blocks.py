@@ -116,7 +116,7 @@ def _compared(row: dict[str, Any]) -> list[str]:
     if row["interval"] is not None and row["share"] != 1:
         difference += f" ± {100 * row['interval']:.1f}"
     share = "–" if row["share"] is None else f"{row['share']:.3g}"
-    shown = row["missing"] or mean_std(row["mean"], row["std"])
+    shown = row["missing"] or mean_std(row["mean"], row["std"], scale=100)
     return [label, share, shown, difference, word(row["lr"]), str(row["seeds"])]
 
 
