@@ -161,7 +161,7 @@ class Bucket:
             message.wait()
 
     def abandon(self) -> None:
-        """Drop the messages that are under way: their vectors hold anything."""
+        """Drop the messages that are under way: what they bring is as if there were nobody else."""
         for name, message in list(self.pending()):
             if isinstance(message, Arriving):
                 message.abandon()

@@ -125,21 +125,29 @@ class Membership:
     def exchange(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
         """The optimizer's update, with the others or, where one of them is lost, finished alone."""
         net = self._optimizer.network
-        net.waiting.finishes_alone = True
         try:
-            self._optimizer._update(now, rules, load, overflow)
+            with self.finishing_alone():
+                self._optimizer._update(now, rules, load, overflow)
         except GossamerError:
             if net.failed:  # this site's own numbers are not finite, and neither is what it remembers
                 self._lost_state = True
                 self.leave()
             raise
-        finally:
-            net.waiting.finishes_alone = False
         self.sites.progress()
         if net.failed:
             self._part()
         else:
             self._tries = 0
+
+    @contextmanager
+    def finishing_alone(self) -> Iterator[None]:
+        """Inside the `with` a lost site is no error: this one goes on alone, and the next step meets the others."""
+        waiting = self._optimizer.network.waiting
+        waiting.finishes_alone = True
+        try:
+            yield
+        finally:
+            waiting.finishes_alone = False
 
     def together(self, work: Callable[[], None]) -> None:
         """What all sites do at once between two steps, with whoever is there when it succeeds."""

@@ -210,3 +210,26 @@ def test_a_site_that_is_lost_while_another_joins_leaves_them_as_they_were(fuse: 
         assert before[name].abs().max() > 0
         assert torch.equal(after[name], before[name])
     assert new.x.abs().max() < 10, "it took the average model"
+
+
+CALLS: dict[str, Callable[[Site], object]] = {
+    "state_dict": lambda site: site.optimizer.state_dict(),
+    "resend": lambda site: site.optimizer.resend(),
+    "add_param_group": lambda site: site.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]}),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_between_two_steps_a_lost_site_is_no_error_either(call: str) -> None:
+    def between(site: Site) -> None:
+        if site.optimizer.round == 6 and site.name == "b":
+            raise LostError
+        if site.optimizer.round == 6:
+            assert sites[1].is_gone.wait(20)
+            CALLS[call](site)
+
+    hall = Hall("abc")
+    sites = [Site(hall, name, momentum_tracking, 12, between) for name in "abc"]
+    train(*sites)
+    assert [site.optimizer.round for site in sites] == [12, 6, 12]
+    assert hall.meetings[-1][0] == ("a", "c")
