@@ -1,6 +1,6 @@
 """One process per node: vectors travel point to point through torch.distributed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -81,9 +81,8 @@ class DistributedNetwork:
                 return self._send_to_mix(vectors, plain, round, out)
             except GossamerError as error:
                 self.messenger.refuse_to_go_on(error)
+        self._refuse_what_is_not_finite(plain, round)
         torch._foreach_copy_(list(out), plain)
-        if not all(is_finite(v) for v in out):
-            raise self._not_finite(round)
         return Ready(*out)
 
     def _send_to_mix(
@@ -94,8 +93,7 @@ class DistributedNetwork:
         if any(isinstance(v, Compressed) for v in vectors):
             if self.wire is not None:
                 raise InputError("Compressed messages are shorter than wire='bf16' could make them; leave out wire=.")
-            if not all(is_finite(v) for v in plain):
-                raise self._not_finite(round)
+            self._refuse_what_is_not_finite(plain, round)
             parcels = [v if isinstance(v, Compressed) else Identity().compress(v) for v in vectors]
             wires = tuple(parcel.wire() for parcel in parcels)
             envelope = messenger.envelope(wires, outgoing=1)
@@ -114,6 +112,7 @@ class DistributedNetwork:
     def average(self, vector: Tensor, *, round: int) -> Tensor:
         """The exact mean: every rank sums a share of all vectors, in ascending node id, and all collect the shares."""
         if self._is_alone():
+            self._refuse_what_is_not_finite([vector], round)
             return vector.clone()
         share = -(-vector.numel() // self.n)
         padded = vector.new_zeros(self.n * share)
@@ -273,6 +272,11 @@ class DistributedNetwork:
         if not self.waiting.rebuilds:  # else who is left is closed by whoever knows who that is
             close_at_exit(self)
 
+    def _refuse_what_is_not_finite(self, vectors: Sequence[Tensor], round: int) -> None:
+        """Where nothing is sent, which would be looked at."""
+        if not all(is_finite(v) for v in vectors):
+            raise self._not_finite(round)
+
     def _not_finite(self, round: int) -> GossamerError:
         """The error for numbers that must not be sent: who they come from, as far as it is known."""
         last = self.messenger.last
@@ -296,6 +300,7 @@ class DistributedNetwork:
                 return self._send_to_swap(rows, out, peers, round)
             except GossamerError as error:
                 self.messenger.refuse_to_go_on(error)
+        self._refuse_what_is_not_finite(rows, round)
         return Ready(*out)
 
     def _send_to_swap(self, rows: tuple[Tensor, ...], out: tuple[Tensor, ...], peers: Peers, round: int) -> Pending:

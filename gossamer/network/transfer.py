@@ -247,7 +247,6 @@ class Arriving(ABC):
                 self.messenger.receive(self)
             except GossamerError as error:
                 self.messenger.refuse_to_go_on(error)
-                self.fill_alone()
                 self.abandon()
                 return self.out
             with torch.no_grad():
@@ -259,7 +258,9 @@ class Arriving(ABC):
         return self.out
 
     def abandon(self) -> None:
-        """Drop what is under way; the vectors hold anything."""
+        """Drop what is under way: the vectors are what they would be if this node had no peers."""
+        if not self.arrived:
+            self.fill_alone()
         self.receives, self.arrived = [], True
 
     @abstractmethod

@@ -19,8 +19,8 @@ from gossamer.methods.contract import Scalar
 from gossamer.network import DistributedNetwork, Pending, Ready
 from gossamer.network.transfer import Arriving
 
-_TOO_LARGE = 1e300
-"""Numbers beyond this count as infinite: their sum may be."""
+_TOO_LARGE = 1e-8
+"""Numbers beyond this share of the largest one of their type count as infinite: their sum may be."""
 
 
 def work_type(dtype: torch.dtype) -> torch.dtype:
@@ -161,7 +161,7 @@ class Bucket:
             message.wait()
 
     def abandon(self) -> None:
-        """Drop the messages that are under way: their vectors hold anything."""
+        """Drop the messages that are under way: what they bring is as if there were nobody else."""
         for name, message in list(self.pending()):
             if isinstance(message, Arriving):
                 message.abandon()
@@ -314,21 +314,28 @@ def mean_over(vector: Tensor, net: DistributedNetwork, nodes: Sequence[int], rou
 def average_buffers(model: nn.Module, net: DistributedNetwork, holders: Sequence[int], round: int) -> None:
     """Let nodes that are not `holders` take the holders' mean of BatchNorm's statistics and other floating buffers.
 
-    A buffer may hold infinite numbers on purpose, and a holder's statistics may be NaN: the mean of each number runs
-    over the holders where it is finite, and where it is at none, a node keeps its own. All nodes must call this.
+    All nodes must call this.
     """
     for buffer in model.buffers():
-        if not buffer.is_floating_point():
-            continue
-        numbers = buffer.detach().double()
-        usable = numbers.abs() < _TOO_LARGE  # false for NaN
-        if net.node not in holders:
-            usable.zero_()
-        pair = torch.stack([numbers.where(usable, 0.0), usable.double()])
-        mean, share = net.average(pair, round=round)
-        if net.node not in holders:
-            count = (share * net.n).round()
-            buffer.copy_(torch.where(count > 0, mean * (net.n / count), numbers))
+        if buffer.is_floating_point():
+            mean = finite_mean(buffer.detach().double(), net, holders, round)
+            if net.node not in holders:
+                buffer.copy_(mean)
+
+
+def finite_mean(numbers: Tensor, net: DistributedNetwork, nodes: Sequence[int], round: int) -> Tensor:
+    """The mean over some of the nodes of what their buffers hold. All nodes must call it.
+
+    A buffer may hold infinite numbers on purpose, and statistics may be NaN: the mean of each number runs over the
+    nodes where it is finite, and where it is at none, a node keeps its own.
+    """
+    usable = numbers.abs() < _TOO_LARGE * torch.finfo(numbers.dtype).max  # false for NaN
+    if net.node not in nodes:
+        usable.zero_()
+    pair = torch.stack([numbers.where(usable, 0.0), usable.to(numbers.dtype)])
+    mean, share = net.average(pair, round=round)
+    count = (share * net.n).round()
+    return torch.where(count > 0, mean * (net.n / count), numbers)
 
 
 def _like(parameter: Tensor, view: Tensor) -> Tensor:

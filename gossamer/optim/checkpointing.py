@@ -132,7 +132,7 @@ class Checkpoints:
                         f"gradient accumulation a round is all that is accumulated for one step."
                     )
                 self.step()
-                if self.optimizer.round >= total and total % self.every:
+                if self.optimizer.round >= total and (total % self.every or self.optimizer.network.failed):
                     self.save()
         except GeneratorExit:
             # Leaving the loop closes this generator, and Python drops what is raised in it meanwhile.
@@ -305,7 +305,8 @@ class Checkpoints:
             "method": self.optimizer.method.facts.title,
             "node": self.name,
             "nodes": self._names,
-            "graph": self.optimizer.network.topology.fingerprint,
+            # A round that was finished alone does not fit together with those of the others: no graph is that of it.
+            "graph": "" if self.optimizer.network.failed else self.optimizer.network.topology.fingerprint,
         }
         round = self.optimizer.round
         self._refuse_what_is_not_finite(content)

@@ -4,7 +4,7 @@ import itertools
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Literal
 from weakref import WeakSet
@@ -171,7 +171,8 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
         try:
             check_group(group, self.method.facts.title)
             self._method_of(group).check(self.network.topology)
-            self._lay_out(self._carried())
+            with self._between_steps():
+                self._lay_out(self._carried())
         except GossamerError:
             self.param_groups.pop()
             raise
@@ -342,14 +343,19 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
         found, scale = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
         return found is not None and bool(found), 1.0 if scale is None else 1.0 / float(scale)
 
+    def _between_steps(self) -> AbstractContextManager[None]:
+        """Around what waits for messages outside of a step: where sites come and go, one that is lost is no error."""
+        return nullcontext() if self.membership is None else self.membership.finishing_alone()
+
     # State -----------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> defaultdict[Tensor, dict[str, Any]]:
         """Every parameter's state as views into the flat vectors. Messages under way are waited for."""
         entries: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        for bucket in self._buckets:
-            entries.update(bucket.entries())
+        with self._between_steps():
+            for bucket in self._buckets:
+                entries.update(bucket.entries())
         return entries
 
     @state.setter
@@ -422,11 +428,12 @@ class DecentralizedOptimizer(Watched, torch.optim.Optimizer):
     @torch.no_grad()
     def resend(self) -> None:
         """After writing parameters between two steps: send the new ones to the neighbours. On all nodes alike."""
-        for bucket in self._buckets:
-            bucket.read()
-            bucket.note()
-            if bucket.born < self.round:
-                bucket.resend(self.round)
+        with self._between_steps():
+            for bucket in self._buckets:
+                bucket.read()
+                bucket.note()
+                if bucket.born < self.round:
+                    bucket.resend(self.round)
         self._loaded = self._laid_out = False
 
     def untouched(self) -> list[Bucket]:

@@ -8,8 +8,8 @@ fewer rounds.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,21 +125,29 @@ class Membership:
     def exchange(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
         """The optimizer's update, with the others or, where one of them is lost, finished alone."""
         net = self._optimizer.network
-        net.waiting.finishes_alone = True
         try:
-            self._optimizer._update(now, rules, load, overflow)
+            with self.finishing_alone():
+                self._optimizer._update(now, rules, load, overflow)
         except GossamerError:
             if net.failed:  # this site's own numbers are not finite, and neither is what it remembers
                 self._lost_state = True
                 self.leave()
             raise
-        finally:
-            net.waiting.finishes_alone = False
         self.sites.progress()
         if net.failed:
             self._part()
         else:
             self._tries = 0
+
+    @contextmanager
+    def finishing_alone(self) -> Iterator[None]:
+        """Inside the `with` a lost site is no error: this one goes on alone, and the next step meets the others."""
+        waiting = self._optimizer.network.waiting
+        waiting.finishes_alone = True
+        try:
+            yield
+        finally:
+            waiting.finishes_alone = False
 
     def together(self, work: Callable[[], None]) -> None:
         """What all sites do at once between two steps, with whoever is there when it succeeds."""
@@ -267,27 +275,41 @@ class Membership:
         newest = max(holding, default=0)
         holders = [i for i, t in enumerate(told) if t["holds"] and newest - int(t["round"]) < self.sites.stale]
         self.began_together = not any(t["live"] for t in told)
-        if self.began_together and self.checkpointed is not None:
-            optimizer._arrange({})
-        elif not holders:
-            optimizer._arrange({})
-            self._compare(0, [])
-            optimizer._hold(0)
-        else:
-            leader = next(i for i in holders if int(told[i]["round"]) == newest)
-            behind = [i for i, t in enumerate(told) if i not in holders or int(t["round"]) < newest]
-            self._compare(leader, behind)
-            with self._taking_over():
-                state = self._state(net, leader, behind, net.node in holders)
-                optimizer.continue_among(state, holders)
-            if self.model is not None and len(holders) < net.n:
-                average_buffers(self.model, net, holders, newest)
-            if net.node not in holders:
-                optimizer._outdated = True
-            optimizer._hold(newest)
+        with self._unchanged_if_lost():
+            if self.began_together and self.checkpointed is not None:
+                optimizer._arrange({})
+            elif not holders:
+                optimizer._arrange({})
+                self._compare(0, [])
+                optimizer._hold(0)
+            else:
+                leader = next(i for i in holders if int(told[i]["round"]) == newest)
+                behind = [i for i, t in enumerate(told) if i not in holders or int(t["round"]) < newest]
+                self._compare(leader, behind)
+                with self._taking_over():
+                    state = self._state(net, leader, behind, net.node in holders)
+                    optimizer.continue_among(state, holders)
+                if self.model is not None and len(holders) < net.n:
+                    average_buffers(self.model, net, holders, newest)
+                if net.node not in holders:
+                    optimizer._outdated = True
+                optimizer._hold(newest)
         if not self.began_together or self.checkpointed is None:
             self.begin()
         self._tell_change(names, newest, told)
+
+    @contextmanager
+    def _unchanged_if_lost(self) -> Iterator[None]:
+        """Around what may lose another site in its middle: this one then comes to the next meeting as to this one."""
+        optimizer = self._optimizer
+        own = [(p, p.clone()) for bucket in optimizer._buckets for p in bucket.parameters]
+        try:
+            with optimizer._unchanged_if_refused():
+                yield
+        except GossamerError:
+            for parameter, value in own:
+                parameter.copy_(value)
+            raise
 
     def begin(self) -> None:
         """From now on this site is one that others join."""

@@ -98,6 +98,7 @@ class Outer(DecentralizedOptimizer):
             if self._nonfinite == "skip":
                 self._skip_what_is_not_finite()
             self.inner.step()
+        self._outdated = False  # the next gradient is one of the present parameters
         self._taken += 1
         self._local_steps += 1
         if self._is_due():

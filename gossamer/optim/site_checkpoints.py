@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from gossamer._common import checkpoint_file as files
@@ -44,7 +45,8 @@ class AmongSites:
             if each_its_own or not self._membership.began_together:
                 files.remove_unfinished_checkpoints(self._saver.directory)
                 self._saver.optimizer._outdated = False  # no gradient has been computed yet
-                self._save_after_change()
+                self._take_over_members()
+                self._save_if_complete()
                 self._changes = -1  # the others save when they have made this round: so does this site
                 return int(self._saver.optimizer.round)
             try:
@@ -63,27 +65,27 @@ class AmongSites:
     def step(self) -> None:
         """Save if it is due or if sites have left or joined; on a signal this site leaves, and the others go on."""
         leaves = self._saver._interrupts.requested and self._membership.may_leave()
-        if self._membership.changes != self._changes:
-            self._save_after_change()
-        elif leaves or self._saver.optimizer.round % self._saver.every == 0:
-            self._save_if_complete()
+        changed = self._membership.changes != self._changes
+        if changed:
+            self._take_over_members()
         if leaves:
+            self._saver.save()
             self._leave()
+        if changed or self._saver.optimizer.round % self._saver.every == 0:
+            self._save_if_complete()
 
-    def _save_after_change(self) -> None:
+    def _take_over_members(self) -> None:
         self._changes, self._saver._names = self._membership.changes, list(self._membership.names)
         self._saver._reach = rounds_to_reach_all(self._saver.optimizer.network.topology)
         self._saver.kept = -(-self._saver._reach // self._saver.every) + 2
-        self._save_if_complete()
 
     def _save_if_complete(self) -> None:
         """Save, unless a site has failed meanwhile: then all save when they have met."""
-        try:
+        net = self._saver.optimizer.network
+        with suppress(GossamerError):
+            net.drain()
+        if not net.failed:
             self._saver.save()
-        except GossamerError as error:
-            net = self._saver.optimizer.network
-            if not net.failed or net.messenger.is_mine(error):
-                raise
 
     def _leave_if_asked(self) -> None:
         """While this site waits for others: a signal ends that."""

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from gossamer import topology
 from gossamer.errors import InputError
 from gossamer.network import DistributedNetwork
-from gossamer.optim.bucket import local, work_type
+from gossamer.optim.bucket import finite_mean, local, work_type
 from gossamer.optim.decentralized import DecentralizedOptimizer, live_optimizers
 from gossamer.optim.process_group import find_group
 
@@ -27,9 +27,10 @@ Batch = TypeVar("Batch")
 def average_(model: nn.Module, group: dist.ProcessGroup | DeviceMesh | None = None) -> nn.Module:
     """Overwrite the model on every node with the exact mean over the nodes, and return it. All nodes must call it.
 
-    Parameters and floating-point buffers (BatchNorm's running statistics) are averaged; other buffers stay. Training
-    continues from the average: the optimizer is told (`resend`). To only look at the average use `averaged`. The nodes
-    are those of the model's optimizer or, without one, of `group`.
+    Parameters and floating-point buffers (BatchNorm's running statistics) are averaged; other buffers stay. Where a
+    number in a buffer is not finite on some nodes, the mean is that of the others; where it is finite on none, as in a
+    mask, each node keeps its own. Training continues from the average: the optimizer is told (`resend`). To only look
+    at the average use `averaged`. The nodes are those of the model's optimizer or, without one, of `group`.
 
     >>> model = nn.Linear(2, 1)
     >>> average_(model) is model
@@ -76,12 +77,16 @@ def _average(
 
 
 def _overwrite(model: nn.Module, net: DistributedNetwork, round: int) -> None:
-    by_type: defaultdict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
-    for tensor in _tensors(model):
-        by_type[work_type(tensor.dtype), tensor.device].append(tensor)
+    by_type: defaultdict[tuple[torch.dtype, torch.device, bool], list[Tensor]] = defaultdict(list)
+    trained = sum(1 for _ in model.parameters())
+    for k, tensor in enumerate(_tensors(model)):
+        by_type[work_type(tensor.dtype), tensor.device, k < trained].append(tensor)
     with torch.no_grad():
-        flat = [torch.cat([t.detach().reshape(-1).to(dtype) for t in some]) for (dtype, _), some in by_type.items()]
-        means = [net.average(vector, round=round) for vector in flat]
+        means = []
+        for (dtype, _, is_trained), some in by_type.items():
+            flat = torch.cat([t.detach().reshape(-1).to(dtype) for t in some])
+            mean = net.average(flat, round=round) if is_trained else finite_mean(flat, net, range(net.n), round)
+            means.append(mean)
         if net.waiting.rebuilds:
             net.join()  # before anybody goes on: if a site has failed meanwhile, all take the mean again
         for mean, tensors in zip(means, by_type.values(), strict=True):
@@ -90,7 +95,7 @@ def _overwrite(model: nn.Module, net: DistributedNetwork, round: int) -> None:
 
 
 def _tensors(model: nn.Module) -> list[Tensor]:
-    """Parameters and floating-point buffers, each once."""
+    """Parameters and then floating-point buffers, each once."""
     return [local(t) for t in (*model.parameters(), *(b for b in model.buffers() if b.is_floating_point()))]
 
 

@@ -482,11 +482,12 @@ def averages(rank: int) -> dict[str, Any]:
     plain = nn.Linear(1, 1)
     with torch.no_grad():
         plain.weight.fill_(float(rank))
+    plain.register_buffer("mask", torch.tensor([-torch.inf, torch.nan if rank == 1 else float(rank), 2e38]))
     return {
         "own": own, "during": during, "back": back, "before": before, "after": after,
         "running": (buffers, mean_during, statistics, model[1].num_batches_tracked),
         "finite": bool(flat(model).isfinite().all()),
-        "without optimizer": average_(plain).weight.item(),
+        "without optimizer": average_(plain).weight.item(), "mask": plain.mask,
     }  # fmt: skip
 
 

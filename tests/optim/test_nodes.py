@@ -196,6 +196,7 @@ def test_averages() -> None:
         assert int(r["running"][3]) == 5
         assert r["finite"]
         assert r["without optimizer"] == 1.5
+        torch.testing.assert_close(r["mask"], torch.tensor([-torch.inf, 5 / 3, 2e38]))  # node 1 has a NaN there
     assert not torch.equal(results[0]["running"][0], results[1]["running"][0]), "buffers stay with their node"
 
 

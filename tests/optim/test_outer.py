@@ -82,6 +82,15 @@ def test_short_parameters_end_where_the_inner_optimizer_puts_them() -> None:
     assert torch.equal(found, fit(theirs, inner_of(theirs), data, 2))
 
 
+def test_of_a_node_that_has_joined_only_the_first_gradient_does_not_count() -> None:
+    model = TASK.model()
+    optimizer = Outer(inner_of(model), every=4)
+    optimizer._outdated = True  # as `Membership` leaves it: the gradient was computed at another x
+    first, second = fit(model, optimizer, own_data(), 2)
+    assert torch.equal(first, flat(TASK.model()))
+    assert not torch.equal(second, first)
+
+
 def test_an_overflow_is_a_step_without_movement() -> None:
     model = TASK.model()
     optimizer = Outer(inner_of(model), every=2)

@@ -17,6 +17,7 @@ from torch import nn
 
 from gossamer import InputError, Sites, optim, topology
 from gossamer._common import checkpoint_file as files
+from gossamer.errors import PeerError
 from gossamer.network import sites as network_sites
 from gossamer.network.sites import Gathering, serve
 from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
@@ -342,6 +343,21 @@ def test_what_a_killed_process_has_not_finished_is_removed_when_its_site_joins(
     unfinished.touch()
     small_saver(tmp_path, monkeypatch, live=True).resume()
     assert [path.name for path in unfinished.parent.iterdir()] == ["round-000000000.ckpt"]
+
+
+def test_a_round_that_was_finished_alone_is_no_round_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = small_saver(tmp_path, monkeypatch, live=False)
+    for round in saver.rounds(2):
+        saver.optimizer.step()
+        saver.optimizer.network.waiting.failure = PeerError("bergen closed the connection")
+        saved = files.rounds_in(saver.directory)
+        assert saved == [0], f"round {round} is not saved before all have met again"
+    assert files.rounds_in(saver.directory) == [0, 2], "but the last one is"
+    again = small_saver(tmp_path, monkeypatch, live=False)
+    assert again.resume() == 2
+    assert "Other nodes or another graph than in the checkpoints" in caplog.text, "they rejoin"
 
 
 @pytest.mark.parametrize(
