@@ -1,12 +1,12 @@
-"""Two comparisons that need five seeds and the best step size of every method: accuracy against bytes, and lossy links.
+"""Comparisons with paired differences over seeds: accuracy against bytes (frontier, frontier-long), and lossy links.
 
-    gossamer sweep results/NAME/sweep.toml --out results/runs     step sizes on the first seed
-    python results/frontier.py NAME                               NAME/seeds.toml: the best one, on four more seeds
-    gossamer sweep results/NAME/seeds.toml --out results/runs
+    gossamer sweep results/NAME/sweep.toml --out results/runs     NAME is frontier, frontier-long or lossy
+    python results/frontier.py frontier                           frontier/seeds.toml: the best step sizes, other seeds
+    gossamer sweep results/frontier/seeds.toml --out results/runs
     python results/publish.py                                     NAME/measured.json and NAME/NAME.png
 
-NAME is frontier or lossy. All of them continue where they were stopped. The best step size is that with the highest
-validation accuracy at the end; ones that diverged do not count.
+All of them continue where they were stopped. The best step size is that with the highest validation accuracy at the
+end; ones that diverged do not count.
 """
 
 import json
