@@ -26,8 +26,10 @@ BEAT = 0.25
 """Seconds between two looks at what is being waited for."""
 _STALE = 6 * BEAT
 """Seconds after which a wait that is not renewed belongs to a process that has stopped."""
-_ANSWER = 1.0
+ANSWER = 1.0
 """Seconds within which the store answers, unless it is gone."""
+ASKING = "gossamer-board"
+"""The name of a thread that asks the store."""
 _NONSENSE = (ValueError, TypeError, OverflowError, RecursionError)
 """What reading text raises that is not what the board holds."""
 _Answer = TypeVar("_Answer")
@@ -166,7 +168,7 @@ class Board:
 
     def _soon(self, ask: Callable[[], _Answer]) -> _Answer | None:
         """The store's answer; None if it has not come in time. A store whose process is gone may never answer."""
-        if self._asking is not None and time.monotonic() - self._asking > _ANSWER:
+        if self._asking is not None and time.monotonic() - self._asking > ANSWER:
             return None
         answer: list[Any] = []
 
@@ -177,10 +179,10 @@ class Board:
                 answer.append(None)
             self._asking = None
 
-        thread = threading.Thread(target=work, name="gossamer-board", daemon=True)
+        thread = threading.Thread(target=work, name=ASKING, daemon=True)
         asked = time.monotonic()
         thread.start()
-        thread.join(_ANSWER)
+        thread.join(ANSWER)
         if not answer:
             self._asking = asked
         return answer[0] if answer else None

@@ -308,8 +308,9 @@ class Sites:
             self._server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
         if self._gone is None:
             gone = self._gone = threading.Event()
-            threading.Thread(target=self._attend, args=(gone,), name="gossamer-sites", daemon=True).start()
-            Finalize(None, gone.set, exitpriority=50)
+            thread = threading.Thread(target=self._attend, args=(gone,), name="gossamer-sites", daemon=True)
+            thread.start()
+            Finalize(None, _end, args=(gone, thread), exitpriority=50)
 
     @property
     def _authority(self) -> str:
@@ -361,6 +362,12 @@ class Sites:
         if what != self._said[0] or now - self._said[1] > _REMIND:
             self._said = (what, now)
             log.warning("%s: %s.", self.name, what)
+
+
+def _end(gone: threading.Event, thread: threading.Thread) -> None:
+    """Before Python ends: a thread that comes back from the coordinator while it does would abort the process."""
+    gone.set()
+    thread.join(2 * _ANSWER)
 
 
 def serve(host: str, port: int) -> Any:

@@ -14,7 +14,7 @@ from multiprocessing.util import Finalize
 from typing import Any, NamedTuple, Protocol
 
 from gossamer.errors import GossamerError, PeerError
-from gossamer.network.faults import BEAT, EVERYONE, Board, Fault
+from gossamer.network.faults import ANSWER, ASKING, BEAT, EVERYONE, Board, Fault
 
 log = logging.getLogger("gossamer")
 
@@ -52,15 +52,25 @@ class _Watchdog:
     _board: Board | None = None
     _thread: threading.Thread | None = None
 
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+
     def start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gossamer-watch", daemon=True)
             self._thread.start()
+            Finalize(None, self._end, exitpriority=50)  # after the last wait
 
     def _run(self) -> None:
-        while True:
-            time.sleep(_POLL)
+        while not self._ended.wait(_POLL):
             self._look()
+
+    def _end(self) -> None:
+        """Before Python ends: a thread that comes back from the store while it does would abort the process."""
+        self._ended.set()
+        for thread in threading.enumerate():
+            if thread is self._thread or thread.name == ASKING:
+                thread.join(ANSWER)
 
     def _look(self) -> None:
         """Log once per wait. References are dropped on return: the network may be gone before the next look."""

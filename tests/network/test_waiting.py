@@ -6,8 +6,10 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -19,6 +21,7 @@ from gossamer import compression, topology
 from gossamer.errors import DivergenceError, PeerError
 from gossamer.network import DistributedNetwork, faults, waiting
 from gossamer.network.faults import Board, Fault
+from tests.processes import start
 
 
 class Site:
@@ -52,6 +55,41 @@ def test_a_slow_peer_is_named_once_and_the_network_can_go(monkeypatch, caplog):
         time.sleep(0.01)  # the thread may be looking just now
     assert gone() is None
     assert any(thread.name == "gossamer-watch" for thread in threading.enumerate())
+
+
+class Late:
+    """A board that answers late, and a message that is there as soon as the board is asked."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def post(self, peer: int, round: int) -> None:
+        self.asked.set()
+        time.sleep(0.5)
+        print("answered", flush=True)
+
+    def wait(self, timeout: object) -> None:
+        self.asked.wait(10)
+
+
+def _end_while_the_watchdog_asks() -> None:
+    waits, board = waiting.Waiting(10), Late()
+    waits.board, waits._after = board, 0.0  # type: ignore[assignment]
+    waits.message(board, 3, str, 7)
+
+
+def _end_while_a_question_is_open() -> None:
+    waiting._watchdog.start()
+    faults.ANSWER = 0.1
+    Board(HashStore(), "here", 0, 4)._soon(lambda: Late().post(1, 7))
+
+
+@pytest.mark.parametrize("work", [_end_while_the_watchdog_asks, _end_while_a_question_is_open])
+def test_a_process_ends_after_the_answer_of_the_store(work: Callable[[], None], tmp_path: Path) -> None:
+    """A thread that came back from the store while Python ends would abort the process."""
+    process = start(tmp_path / "printed", work)
+    process.join(60)
+    assert (process.exitcode, (tmp_path / "printed").read_text()) == (0, "answered\n")
 
 
 def test_a_failed_wait_is_a_sentence_and_so_is_every_later_one():
@@ -116,7 +154,7 @@ class Gone(HashStore):
 
 
 def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch):
-    monkeypatch.setattr(faults, "_ANSWER", 0.1)
+    monkeypatch.setattr(faults, "ANSWER", 0.1)
     board, gone = Board(HashStore(), "here", 0, 4), Gone()
     board._store = gone
     began = time.monotonic()

@@ -21,6 +21,7 @@ from gossamer.errors import PeerError
 from gossamer.network import sites as network_sites
 from gossamer.network.sites import Gathering, serve
 from tests.optim.site_runs import NAMES, Director, curvature_and_optimum
+from tests.processes import start
 
 pytest.importorskip("torchft")
 
@@ -299,6 +300,29 @@ def test_heartbeats_go_on_when_the_coordinator_dies_while_it_answers(monkeypatch
     sites.progress()
     sites._attend(gone)
     assert len(beats) == sites._misses == 5
+
+
+def _end_during_a_heartbeat() -> None:
+    asked = threading.Event()
+
+    class Late:
+        def heartbeat(self, *_: Any) -> None:
+            asked.set()
+            time.sleep(0.5)
+            print("answered", flush=True)
+
+    sites = Sites("localhost:1", name="oslo")
+    sites._client = lambda seconds: Late()  # type: ignore[method-assign]
+    sites.progress()
+    sites._open()
+    asked.wait(10)
+
+
+def test_a_process_ends_after_the_answer_to_its_heartbeat(tmp_path: Path) -> None:
+    """A thread that came back from the coordinator while Python ends would abort the process."""
+    process = start(tmp_path / "printed", _end_during_a_heartbeat)
+    process.join(60)
+    assert (process.exitcode, (tmp_path / "printed").read_text()) == (0, "answered\n")
 
 
 def test_a_site_of_another_version_is_waited_for_until_it_leaves(
