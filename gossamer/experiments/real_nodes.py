@@ -10,6 +10,7 @@ import gc
 import logging
 import math
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -83,22 +84,25 @@ class Voice(logging.Handler):
     """
 
     def say(self, sentence: str) -> None:
-        """Print a sentence."""
-        if self._is_first(sentence):
+        """Print the sentence with which this node ends. Neighbours of a lost node may tell of different rounds."""
+        self._say(sentence, re.sub(r"\bround \d+", "", sentence))
+
+    def _say(self, sentence: str, claim: str) -> None:
+        if self._is_first(claim):
             node = os.environ.get("GOSSAMER_NODE") or os.environ.get("RANK", "0")
             say(f"gossamer: node {node}: {sentence}", error=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say a line of the log."""
-        self.say(record.getMessage())
+        self._say(record.getMessage(), record.getMessage())
 
-    def _is_first(self, sentence: str) -> bool:
-        """Claim the sentence by a file in the folder that torchrun keeps for the processes of this machine."""
+    def _is_first(self, claim: str) -> bool:
+        """Lay a claim by a file in the folder that torchrun keeps for the processes of this machine."""
         folder = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parent.parent
         if folder == Path():  # torchrun has none, so every node speaks
             return True
         try:
-            (folder / f"gossamer-said-{zlib.crc32(sentence.encode())}").touch(exist_ok=False)
+            (folder / f"gossamer-said-{zlib.crc32(claim.encode())}").touch(exist_ok=False)
         except FileExistsError:
             return False
         except OSError:

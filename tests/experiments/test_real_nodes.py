@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import json
+import logging
 import math
 import os
 import re
@@ -277,6 +278,20 @@ def test_a_sentence_comes_once_whoever_keeps_the_store(tmp_path):
         [*command, "run", "--nodes", "4", "--out", str(tmp_path / "run")], env=told, capture_output=True, text=True
     )
     assert ended.stderr.count("The experiment has 4 nodes but torchrun started 3 processes") == 1, ended.stderr
+
+
+def test_neighbours_that_lose_a_node_in_different_rounds_say_so_once(tmp_path, monkeypatch, capsys):
+    (tmp_path / "0").mkdir()
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "0" / "1" / "error.json"))
+    monkeypatch.setenv("RANK", "1")
+    voice = real_nodes.Voice()
+    waits = [f"still waiting for node 2 to send the message of round {round}" for round in (5, 6)]
+    ends = [f"Node 2 closed the connection before round {round} was complete" for round in (5, 6)]
+    for sentence in waits:
+        voice.emit(logging.makeLogRecord({"msg": sentence}))
+    for sentence in ends:
+        voice.say(sentence)
+    assert capsys.readouterr().err.splitlines() == [f"gossamer: node 1: {told}" for told in (*waits, ends[0])]
 
 
 def test_the_command_hands_everything_on(tmp_path, monkeypatch):
