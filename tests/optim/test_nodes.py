@@ -1,11 +1,16 @@
 """Optimizers on real processes: exactness, checkpoints, mixed precision, groups, averages, faults."""
 
+import os
 import re
+import subprocess
+import sys
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from gossamer.compression import Quantize
 from gossamer.network.wire import HEADER_BYTES
@@ -297,6 +302,49 @@ def test_a_node_that_stops_early_is_named() -> None:
     assert re.match("Node 1 closed the connection before round [34] was complete", first)
     assert again == first
     assert at_close == ""
+
+
+SCRIPT = """
+import os
+import torch
+import torch.distributed as dist
+import gossamer as gs
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.Linear(2, 1)
+optimizer = gs.optim.MomentumTracking(model.parameters(), lr=0.01, topology="chain")
+inputs = torch.ones(4, 2) + rank
+with gs.optim.Checkpoints("checkpoints", model, optimizer) as checkpoints:
+    for r in checkpoints.rounds(9):
+        if (rank, r) == (1, 5):
+            os._exit(0)
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_a_script_that_loses_a_node_shows_one_traceback_and_the_sentence(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    told = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2",
+            "TORCHELASTIC_USE_AGENT_STORE": "True"}  # fmt: skip
+    first, second = (
+        subprocess.Popen(
+            [sys.executable, "train.py"], cwd=tmp_path, env={**told, "RANK": rank}, stderr=subprocess.PIPE, text=True
+        )
+        for rank in "01"
+    )
+    with first, second:
+        try:
+            _, said = first.communicate(timeout=200)
+        finally:
+            first.kill()
+            second.kill()
+    assert first.returncode == 1, said
+    assert said.count("Traceback") == 1, said
+    assert re.search("PeerError: Node 1 closed the connection before round [56] was complete", said), said
 
 
 def test_a_silent_node_is_named() -> None:
