@@ -5,7 +5,8 @@
 
 The method is Momentum Tracking with Nesterov's momentum: the nodes track the average of the look-ahead direction
 G + beta U instead of the momentum U itself. docs/own_method.md has the plain form. Here the message travels while the
-next gradient is computed, and an ordinary training loop for real nodes is included.
+next gradient is computed, and an ordinary training loop for real nodes is included. Strangers who reach the port of
+torchrun can run code: see docs/multi_host.md.
 """
 
 import argparse

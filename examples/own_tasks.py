@@ -7,6 +7,7 @@
         --model next-token --loss token-cross-entropy --partition k-class:k=1 --nodes 4 --lr 0.1 --rounds 60
 
 Registered under their names, datasets and models can be used on the command line, in TOML files and on real nodes.
+Strangers who reach the port of torchrun can run code: see docs/multi_host.md.
 """
 
 import inspect

@@ -112,6 +112,17 @@ def test_a_style_that_loads_a_font_is_found(tmp_path, monkeypatch, capsys):
     assert "a.css loads" in capsys.readouterr().err
 
 
+def test_what_is_started_with_standalone_says_what_strangers_can_do():
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    told = {page: page.read_text(encoding="utf-8") for page in pages}
+    starting = {page: text for page, text in told.items() if "torchrun --standalone" in text}
+    assert len(starting) > 10
+    assert [str(page) for page, text in starting.items() if not re.search("[Ss]trangers who reach", text)] == []
+    # With another rendezvous among hosts, strangers could run code there, too.
+    started = "\n".join(told.values()).replace("\\\n", " ").splitlines()
+    assert not [line for line in started if "torchrun --nnodes" in line and "--rdzv" in line]
+
+
 def test_pictures_are_small():
     pictures = [*DOCS.rglob("*.svg"), *DOCS.rglob("*.png")]
     assert len(pictures) >= 16
