@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer._common import checkpoint_file
+from gossamer._common import checkpoint_file, signals
 from gossamer.experiments.store import StoredRun
 
 PROMISE = 2.0
@@ -71,8 +71,9 @@ def test_eight_nodes_with_vgg_11(tmp_path: Path, program: str, moment: str, numb
         finally:
             running.kill()
     print(f"interrupts | {program} | {moment} | {number.name} | {seconds:.1f} s | {running.returncode}")
-    # Where other work keeps the cores busy, the system needs a while to free the memory of eight models.
-    assert seconds < PROMISE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    # Other work that keeps the cores busy does not delay the clock, only what is left to compute and to free after it.
+    clock, crowd = signals.PATIENCE + signals._GRACE, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert seconds < clock + (PROMISE - clock) * crowd
     assert running.returncode in (128 + number, -number)
     if program == "gossamer run":
         assert StoredRun(tmp_path / "run").status == "unfinished"
