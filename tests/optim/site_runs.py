@@ -55,7 +55,8 @@ def site(name: str, place: Path, plan: dict[str, Any], host: str = "") -> None:
         optimizer: optim.DecentralizedOptimizer = optim.Outer(inner, every=2, **options)
     else:
         optimizer = getattr(optim, plan["method"])(model.parameters(), lr=plan["lr"], **options)
-    scheduler = torch.optim.lr_scheduler.StepLR(inner or optimizer, 1000, gamma=plan["decay"])
+    halved = lambda r: 0.5 ** sum(r >= m for m in plan["milestones"])  # noqa: E731
+    scheduler = torch.optim.lr_scheduler.LambdaLR(inner or optimizer, halved)
     extra = {"scheduler": scheduler, "batches": batches}
     saver = optim.Checkpoints(place / "disk", model, optimizer, every=plan["every"], extra=extra)
     made = (place / f"{name}.rounds").open("ab", buffering=0)
@@ -169,7 +170,7 @@ class Director:
             self.port = int(probe.getsockname()[1])
         self.plan: dict[str, Any] = {
             "method": "MomentumTracking", "topology": "ring", "lr": 0.05, "rounds": 400, "pace": 0.004, "patience": 1.5,
-            "at_least": 2, "stale": 100, "every": 50, "decay": 0.9, "task": "digits", "options": {},
+            "at_least": 2, "stale": 100, "every": 50, "milestones": [200], "task": "digits", "options": {},
             "names": self.names, "coordinator": f"{coordinator}:{self.port}",
             **plan,
         }  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.namespaces import WORLD, hosts, why_not
-from tests.optim.site_events import BRIDGE, DECAY, ROUNDS, run, table
+from tests.optim.site_events import BRIDGE, MILESTONES, ROUNDS, run, table
 from tests.optim.site_runs import NAMES, Director
 
 pytest.importorskip("torchft")
@@ -29,7 +29,7 @@ exec "$@"
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> float:
     """The mean accuracy where nothing happens."""
-    plan = {"rounds": ROUNDS, "pace": 0.0, "at_least": 8, "patience": 20.0, "decay": DECAY}
+    plan = {"rounds": ROUNDS, "pace": 0.0, "at_least": 8, "patience": 20.0, "milestones": MILESTONES}
     with Director(tmp_path_factory.mktemp("quiet"), NAMES, **plan) as director:
         return mean_accuracy(director.finish(600))
 
