@@ -1,17 +1,17 @@
 """Gossamer against Decent-DP, the library that one would pick instead: the same training on the same real processes.
 
-    python benchmarks/peers.py [--repeats 5] [--steps 400] [--lrs 0.02,0.01,0.005] [--json FILE]
+    python benchmarks/peers.py [--repeats 5] [--steps 400] [--lrs 0.05,0.02,0.01] [--json FILE]
 
 Four processes over gloo, one thread each. Fashion-MNIST with 3 classes per node, LeNet, batches of 64, momentum 0.9.
 Each repeat has its own seed, which draws the split, the first model and the batches, and goes through every step size
 and every candidate in turn. Accuracy is that of each node's own model on the common test set: the mean over nodes, and
 the worst node. Every candidate is shown at the step size with the best mean over the seeds. The time of a step covers
 batch, gradient and optimizer: the median over the steps of a run, then over all runs; its processor time is that of
-all threads of a process, the mean over a run. Both libraries are compared on the same graphs: what Decent-DP calls a
-ring, on which a node meets its two neighbours in turn, and the one-peer exponential graph; the ratio of their steps is
-the median over runs that follow each other. On our own ring a node meets both neighbours in every step. Tracking sends
-two vectors, Decent-DP one. Needs `pip install 'gossamer[peers]'` and the Fashion-MNIST files (GOSSAMER_DATA says where
-they are).
+all threads of a process, the mean over a run. Both libraries are compared on the same graphs: the alternating ring,
+which Decent-DP calls a ring (a node meets its two neighbours in turn), and the one-peer exponential graph; the ratio of
+their steps is the median over runs that follow each other. On our own ring a node meets both neighbours in every step.
+Tracking sends two vectors, Decent-DP one. Needs `pip install 'gossamer[peers]'` and the Fashion-MNIST files
+(GOSSAMER_DATA says where they are).
 """
 
 import argparse
@@ -40,7 +40,7 @@ import gossamer as gs
 from gossamer.errors import GossamerError
 
 NODES, CLASSES, BATCH, MOMENTUM = 4, 3, 64, 0.9
-RING, TURNS, ONE_PEER = "ring", "ring, neighbours in turn", "one-peer exponential"
+RING, ALTERNATING, ONE_PEER = "ring", "alternating ring", "one-peer exponential"
 RIVAL = "Decent-DP"
 Candidate = tuple[nn.Module, Callable[[Tensor], None], Callable[[], None]]
 """What a training loop calls: the model, the update after a loss, and the end."""
@@ -73,7 +73,7 @@ def with_decent_dp(model: nn.Module, lr: float, *, topology: str) -> Candidate:
     return wrapped, Tensor.backward, close
 
 
-def neighbours_in_turn() -> gs.topology.Topology:
+def alternating_ring() -> gs.topology.Topology:
     """The ring as Decent-DP has it: each node meets one neighbour, in the next step the other."""
     first = [(i, i + 1) for i in range(0, NODES, 2)]
     second = [(i + 1, (i + 2) % NODES) for i in range(0, NODES, 2)]
@@ -82,8 +82,8 @@ def neighbours_in_turn() -> gs.topology.Topology:
 
 _tracking = partial(with_gossamer, method="MomentumTracking")
 CANDIDATES: dict[str, Callable[[nn.Module, float], Candidate]] = {  # those that are compared follow each other
-    f"Momentum Tracking, {TURNS}": partial(_tracking, topology=neighbours_in_turn()),
-    f"{RIVAL}, {TURNS}": partial(with_decent_dp, topology="ring"),
+    f"Momentum Tracking, {ALTERNATING}": partial(_tracking, topology=alternating_ring()),
+    f"{RIVAL}, {ALTERNATING}": partial(with_decent_dp, topology="ring"),
     f"Momentum Tracking, {ONE_PEER}": partial(_tracking, topology="one-peer-exponential"),
     f"{RIVAL}, {ONE_PEER}": partial(with_decent_dp, topology="one-peer-exp"),
     f"Momentum Tracking, {RING}": partial(_tracking, topology="ring"),
@@ -168,7 +168,7 @@ def measurements_of(rows: list[dict[str, Any]], names: list[str]) -> list[Measur
             f"{case:<50}{100 * mean(accuracies):>7.1f} ± {100 * scatter:<5.1f}worst {100 * worst:>5.1f} %"
             f"{steps[name]:>8.2f} ms, processor {used[name]:.2f} ms"
         )
-    for graph in (TURNS, ONE_PEER):
+    for graph in (ALTERNATING, ONE_PEER):
         if f"{RIVAL}, {graph}" in names:
             ratio = _ratio(rows, f"Momentum Tracking, {graph}", f"{RIVAL}, {graph}")
             found.append(Measurement(f"a step of Momentum Tracking over {RIVAL}'s, {graph}", ratio, limit=1.0))
@@ -195,7 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--lrs", default="0.02,0.01,0.005")
+    parser.add_argument("--lrs", default="0.05,0.02,0.01")
     options = options_of(parser)
     try:
         gs.data.load("fashion-mnist")

@@ -46,6 +46,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "comparison": measured_blocks.comparison,
     "synthetic": measured_blocks.synthetic,
     "privacy": measured_blocks.privacy,
+    "peers": measured_blocks.peers,
     "benchmarks": measured_blocks.benchmarks,
 }
 BLOCK = re.compile(r"(<!-- made from the code: (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)

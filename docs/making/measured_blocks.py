@@ -194,6 +194,29 @@ def _noises(runs: list[dict[str, Any]], dataset: str, epsilons: list[float | Non
     return [f"{statistics.mean(site['noise'] for run in part for site in run['sites']):.2f}" for part in chosen]
 
 
+def peers() -> str:
+    """The same training with Decent-DP: a row per candidate, and the ratios of their steps."""
+    record = _read(RECORDS / "peers.json")
+    rows: dict[str, dict[str, float]] = {}
+    for m in record["measurements"]:
+        case, _, what = m["what"].rpartition(": ")
+        rows.setdefault(case, {})[what] = m["value"]
+    lines = []
+    for case, told in rows.items():
+        if not case:
+            continue
+        name, graph, step_size = case.split(", ")
+        accuracy = mean_std(told["accuracy, mean over nodes"], told["its standard deviation over seeds"], scale=100)
+        worst = f"{100 * told['accuracy of the worst node']:.1f}"
+        lines.append([name, graph, step_size.split()[-1], accuracy, worst, f"{told['time of a step']:.1f} ms"])
+    ratios = [f"{ratio:.2f} ({what.rpartition(', ')[2]})" for what, ratio in rows[""].items()]
+    head = ["", "graph", "step size", "accuracy (%)", "worst node (%)", "a step takes"]
+    return (
+        f"```sh\n{record['command']}\n```\n\n{table(head, lines)}\n\nThe step of Momentum Tracking over that of "
+        f"Decent-DP on the same graph, the median over runs that follow each other: {' and '.join(ratios)}."
+    )
+
+
 def benchmarks() -> str:
     """Every measurement that is recorded, and which benchmarks have no record.
 
