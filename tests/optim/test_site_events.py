@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.namespaces import WORLD, hosts, why_not
-from tests.optim.site_events import BRIDGE, MILESTONES, ROUNDS, run, table
+from tests.optim.site_events import BRIDGE, LONG, ROUNDS, run, table
 from tests.optim.site_runs import NAMES, Director
 
 pytest.importorskip("torchft")
@@ -29,7 +29,7 @@ exec "$@"
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> float:
     """The mean accuracy where nothing happens."""
-    plan = {"rounds": ROUNDS, "pace": 0.0, "at_least": 8, "patience": 20.0, "milestones": MILESTONES}
+    plan = {**LONG, "pace": 0.0, "at_least": 8, "patience": 20.0}
     with Director(tmp_path_factory.mktemp("quiet"), NAMES, **plan) as director:
         return mean_accuracy(director.finish(600))
 
@@ -45,7 +45,7 @@ def mean_accuracy(end: dict[str, Any]) -> float:
 
 
 def check(measured: dict[str, Any], undisturbed: float) -> None:
-    print(table(measured["times"]))
+    print(table(measured["times"]), f"{mean_accuracy(measured['end']):.4f}, undisturbed {undisturbed:.4f}", sep="\n")
     assert len(measured["times"]) >= EVENTS
     assert measured["last event"] <= 0.8 * ROUNDS
     end = measured["end"]
