@@ -158,7 +158,7 @@ def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, 
 
 def _direction(panel: ComparisonPanel) -> str:
     """A word on the direction where it is not that of an accuracy."""
-    return "" if panel.metric.higher_is_better else "; lower is better"
+    return "" if panel.metric.higher_is_better else f"; {panel.metric.direction}"
 
 
 def _node_figures(panel: ComparisonPanel) -> LineChart:

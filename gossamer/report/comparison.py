@@ -234,9 +234,20 @@ class Comparison:
         first, *others = (panel.settings for panel in self.panels)
         differing = [key for key in first if any(settings[key] != first[key] for settings in others)]
         if len(differing) != 1 or differing[0] in _TASK:
-            return summarize({panel.name: panel.conclusion for panel in self.panels})
+            found = {panel.name.removesuffix(f": {panel.metric.title}"): panel.conclusion for panel in self.panels}
+            return summarize(found, self._measured)
         settings = [Setting(_said(panel, differing[0]), panel.contenders) for panel in self.panels]
         return compare_settings(settings, self.panels[0].metric)
+
+    @property
+    def _measured(self) -> str:
+        """The metric of all panels and its direction, or those of each dataset, or all that the panels' names tell."""
+        if len(self.metrics) == 1:
+            return self.metrics[0].described
+        pairs = dict.fromkeys((panel.settings["dataset"], panel.metric) for panel in self.panels)
+        if len(dict(pairs)) < len(pairs):
+            return "; ".join(metric.described for metric in self.metrics)
+        return "; ".join(f"{dataset}: {metric.described}" for dataset, metric in pairs)
 
     @property
     def metrics(self) -> list[MetricFacts]:
@@ -310,7 +321,7 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
         key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
         if any(panel.key == key for panel in panels):
             key = f"{key}-{len(panels)}"
-        if "metric" in differing:
+        if "metric" in differing and "metric" not in varied:
             name += f": {entries[0].metric.title}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
