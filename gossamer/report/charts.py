@@ -111,7 +111,8 @@ def _over(
         ]
         if points:
             is_share = column == "metric" and panel.metric.percent
-            series.append(_series(entry.method, points, log_y, top=scale if is_share else math.inf))
+            possible = (0.0, scale) if is_share else (-math.inf, math.inf)
+            series.append(_series(entry.method, points, log_y, possible))
     if column in ("metric", "node_spread"):
         caption = f"{caption} {part_note(run.rows for entry in panel.entries for run in entry.cell.runs)}".rstrip()
     if any(s.low for s in series):
@@ -147,13 +148,15 @@ def changes_in(rows: Sequence[Row]) -> list[tuple[float, str]]:
     return [(at * row["epoch"] / row["round"], word) for row in changed for at, word, _ in row["changes"]]
 
 
-def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, top: float) -> Series:
+def _series(
+    method: str, points: list[tuple[float, float, float]], log_y: bool, possible: tuple[float, float]
+) -> Series:
     x, y = [p[0] for p in points], [p[1] for p in points]
     if not any(s > 0 for *_, s in points):
         return Series(method, x, y)
     # A logarithmic axis cannot show a band that reaches below 0.
-    low = [max(m - s, m / 10 if log_y else 0.0) for _, m, s in points]
-    return Series(method, x, y, [s for *_, s in points], low, [min(m + s, top) for _, m, s in points])
+    low = [max(m - s, m / 10 if log_y else possible[0]) for _, m, s in points]
+    return Series(method, x, y, [s for *_, s in points], low, [min(m + s, possible[1]) for _, m, s in points])
 
 
 def _direction(panel: ComparisonPanel) -> str:
