@@ -110,7 +110,7 @@ def print_ranking(cells: "Sequence[Cell]") -> None:
     """
     from gossamer.experiments.selection import ONE_STEP_SIZE, ranked, seeds_note
 
-    varying = [k for k in differing([c.experiment.to_dict() for c in cells]) if k not in ("method", "lr", "seed")]
+    varying = [k for k in differing([_settings(c) for c in cells]) if k not in ("method", "lr", "seed")]
     axes = [key for key in varying if any(len(values) > 1 for values in _by_method(cells, key).values())]
     own = [key for key in varying if key not in axes]
     panels: dict[tuple[str, ...], list[Cell]] = {}
@@ -149,12 +149,16 @@ def differing(experiments: list[dict[str, Any]]) -> list[str]:
 def _by_method(cells: "Sequence[Cell]", key: str) -> dict[str, set[Any]]:
     found: dict[str, set[Any]] = {}
     for cell in cells:
-        found.setdefault(cell.label, set()).add(getattr(cell.experiment, key))
+        found.setdefault(cell.label, set()).add(_settings(cell)[key])
     return found
 
 
 def _words(cell: "Cell", keys: list[str]) -> tuple[str, ...]:
-    return tuple(word(getattr(cell.experiment, key)) for key in keys)
+    return tuple(word(_settings(cell)[key]) for key in keys)
+
+
+def _settings(cell: "Cell") -> dict[str, Any]:
+    return {**cell.experiment.to_dict(), "network": cell.network}
 
 
 def _figures_of(cell: "Cell") -> list[str]:

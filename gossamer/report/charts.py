@@ -59,8 +59,7 @@ def line_charts(panel: ComparisonPanel) -> list[LineChart]:
         _over(panel, f"{name}-bytes", f"{title} against bytes sent", reach,
               "metric", axis, ("bytes", f"sent per node ({data_unit})", data), scale=metric.scale),
         _over(panel, f"{name}-seconds", f"{title} against wall-clock",
-              "Time of the training rounds, without evaluations, on the machine that simulated all nodes, which may "
-              "have been busier during one run than during another.",
+              _timed(panel),
               "metric", axis, ("seconds", time_unit, time), scale=metric.scale),
         _over(panel, "train-loss", "Training loss",
               "Each node on its own data, mean over the nodes since the last evaluation. It is also low where nodes "
@@ -157,6 +156,20 @@ def _series(
     # A logarithmic axis cannot show a band that reaches below 0.
     low = [max(m - s, m / 10 if log_y else possible[0]) for _, m, s in points]
     return Series(method, x, y, [s for *_, s in points], low, [min(m + s, possible[1]) for _, m, s in points])
+
+
+def _timed(panel: ComparisonPanel) -> str:
+    """What the seconds are, which depends on who trained the nodes."""
+    time = "Time of the training rounds, without evaluations"
+    if panel.settings["network"] == "simulated":
+        return (
+            f"{time}, on the machine that simulated all nodes, which may have been busier during one run than during "
+            f"another."
+        )
+    return (
+        f"{time}, of the node that took longest, waits for other nodes included; machines and links may have been "
+        f"busier during one run than during another."
+    )
 
 
 def _direction(panel: ComparisonPanel) -> str:

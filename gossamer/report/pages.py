@@ -217,7 +217,7 @@ def _all_runs(comparison: Comparison) -> Table:
     varied = [key for key in comparison.varied if key not in NOT_SETTINGS]
     rows = []
     for run in comparison.runs:
-        values = run.experiment.settings
+        values = run.settings
         row = run.rows[-1] if run.rows else {}
         shown = run.metric.shown(row[run.metric.name]) if row else NONE
         last = [shown, word(row.get("test_samples"))]
