@@ -162,7 +162,12 @@ def test_everything_that_shows_a_run_follows_its_metric(runs, tmp_path, capsys):
         main(["show", "run", str(houses), "--plot", str(tmp_path / "curve.svg")])
     shown = capsys.readouterr().out
     assert "mae" in shown.splitlines()[1]
+    assert "\nmae: lower is better\n" in shown
     assert "accuracy" not in shown
+    with pytest.raises(SystemExit, match="0"):
+        main(["show", "run", str(houses), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["metric"], told["higher_is_better"], told["network"]) == ("mae", False, "simulated")
     (row,) = run_rows([houses])
     assert (row["metric"], row["higher_is_better"], row["final_mae"]) == ("mae", False, runs[0].rows[-1]["mae"])
     assert row["network"] == "simulated"
