@@ -14,6 +14,7 @@ from gossamer.data import loading
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.export import run_rows
+from gossamer.experiments.grid import read_experiment, read_grid
 from gossamer.experiments.real_nodes import train_here
 from gossamer.experiments.selection import ranked, select
 from gossamer.experiments.store import StoredRun
@@ -154,6 +155,20 @@ def test_one_report_ranks_every_task_by_its_metric_and_direction(runs, tmp_path)
     tables = {path.name: path.read_text() for path in write_tables(comparison, tmp_path / "tables")}
     assert "test perplexity |" in tables["ranking-texts.md"]
     assert "%" not in tables["ranking-texts.md"]
+
+
+def test_the_file_of_the_three_tasks_has_one_experiment_for_each_real_run():
+    file = FILE.with_suffix(".toml")
+    found = [
+        read_experiment(file, dataset=dataset, method=method, seed=seed)
+        for dataset in ("houses", "symptoms", "texts")
+        for method in ("dsgdm", "momentum-tracking")
+        for seed in (0, 1, 2)
+    ]
+    assert found == read_grid(file).experiments
+    keys = ("model", "loss", "lr", "nodes", "partition")
+    for real, ours in zip(found[3::6], REAL, strict=True):
+        assert [getattr(real, key) for key in keys] == [getattr(ours, key) for key in keys]
 
 
 def test_everything_that_shows_a_run_follows_its_metric(runs, tmp_path, capsys):
