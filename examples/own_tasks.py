@@ -1,10 +1,9 @@
 """Three tasks that are not image classification: a regression, a multi-label task and a next-token transformer.
 
     python examples/own_tasks.py                                               # simulates all three, a few seconds
-    gossamer compare --load examples/own_tasks.py --dataset houses --model linear --loss mse --partition k-class:k=1 \
-        --nodes 4 --methods dsgdm,momentum-tracking --lrs 0.05,0.02 --seeds 0,1,2 --epochs 5 --batch-size 20
-    torchrun --standalone --nproc-per-node 4 -m gossamer run --load examples/own_tasks.py --dataset texts \
-        --model next-token --loss token-cross-entropy --partition k-class:k=1 --nodes 4 --lr 0.1 --rounds 60
+    gossamer sweep examples/own_tasks.toml --load examples/own_tasks.py        # the same from a file, with three seeds
+    torchrun --standalone --nproc-per-node 4 -m gossamer run examples/own_tasks.toml --load examples/own_tasks.py \
+        --dataset texts --method momentum-tracking --seed 0                    # one of them on four real processes
 
 Registered under their names, datasets and models can be used on the command line, in TOML files and on real nodes.
 Strangers who reach the port of torchrun can run code: see docs/multi_host.md.

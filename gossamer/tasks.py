@@ -92,7 +92,7 @@ class Metric:
             )
 
     def __repr__(self) -> str:
-        return f"Metric({self.name!r}, {'higher' if self.higher_is_better else 'lower'} is better)"
+        return f"Metric({self.name!r}, {self.facts.direction})"
 
     @property
     def facts(self) -> MetricFacts:

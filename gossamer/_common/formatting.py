@@ -178,6 +178,16 @@ class MetricFacts:
         return f"{self.name} (%)" if self.percent else self.name
 
     @property
+    def direction(self) -> str:
+        """Which way is better, in words."""
+        return f"{'higher' if self.higher_is_better else 'lower'} is better"
+
+    @property
+    def described(self) -> str:
+        """The name and the direction."""
+        return f"{self.name}, {self.direction}"
+
+    @property
     def worst_value(self) -> float:
         """Worse than anything that can be measured."""
         return -math.inf if self.higher_is_better else math.inf

@@ -48,15 +48,24 @@ def print_json(value: Any) -> None:
 def print_run(run: "StoredRun", as_json: bool = False) -> None:
     """The settings of a run, how it ended, and its last figures."""
     if as_json:
-        about = {key: run.about.get(key) for key in ("id", "label", "network", "experiment")}
-        outcome = run.outcome or {"status": run.status}
-        print_json({**about, "directory": str(run.directory), "outcome": outcome, "rows": run.rows})
+        print_json(
+            {
+                "id": run.about["id"],
+                "label": run.label,
+                "network": run.network,
+                "experiment": run.about["experiment"],
+                "metric": run.metric.name,
+                "higher_is_better": run.metric.higher_is_better,
+                "directory": str(run.directory),
+                "outcome": run.outcome or {"status": run.status},
+                "rows": run.rows,
+            }
+        )
         return
     e = run.experiment
-    network = run.about.get("network", "simulated")
     length = f"{e.rounds} rounds" if e.rounds else f"{e.epochs:g} epochs"
     say(
-        f"{run.label} on {e.dataset}, {e.nodes} nodes ({network}), {e.partition}, {e.topology}, "
+        f"{run.label} on {e.dataset}, {e.nodes} nodes ({run.network}), {e.partition}, {e.topology}, "
         f"step size {e.lr:g}, {length}, seed {e.seed}: {run.status}"
     )
     if run.outcome and "reason" in run.outcome:
@@ -76,6 +85,7 @@ def print_run(run: "StoredRun", as_json: bool = False) -> None:
             # Maybe not the whole test set.
             titles, shown = ["test samples", *titles], [str(run.rows[-1]["test_samples"]), *shown]
         _print_figures(["round", *titles, "consensus distance"], _figures(run.rows[-1], shown))
+        say(f"{metric.name}: {metric.direction}")
     say(f"run: {run.directory}")
 
 
@@ -110,7 +120,7 @@ def print_ranking(cells: "Sequence[Cell]") -> None:
     """
     from gossamer.experiments.selection import ONE_STEP_SIZE, ranked, seeds_note
 
-    varying = [k for k in differing([c.experiment.to_dict() for c in cells]) if k not in ("method", "lr", "seed")]
+    varying = [k for k in differing([_settings(c) for c in cells]) if k not in ("method", "lr", "seed")]
     axes = [key for key in varying if any(len(values) > 1 for values in _by_method(cells, key).values())]
     own = [key for key in varying if key not in axes]
     panels: dict[tuple[str, ...], list[Cell]] = {}
@@ -149,12 +159,16 @@ def differing(experiments: list[dict[str, Any]]) -> list[str]:
 def _by_method(cells: "Sequence[Cell]", key: str) -> dict[str, set[Any]]:
     found: dict[str, set[Any]] = {}
     for cell in cells:
-        found.setdefault(cell.label, set()).add(getattr(cell.experiment, key))
+        found.setdefault(cell.label, set()).add(_settings(cell)[key])
     return found
 
 
 def _words(cell: "Cell", keys: list[str]) -> tuple[str, ...]:
-    return tuple(word(getattr(cell.experiment, key)) for key in keys)
+    return tuple(word(_settings(cell)[key]) for key in keys)
+
+
+def _settings(cell: "Cell") -> dict[str, Any]:
+    return {**cell.experiment.to_dict(), "network": cell.network}
 
 
 def _figures_of(cell: "Cell") -> list[str]:

@@ -13,7 +13,7 @@ _FIGURES = ("loss", "test_samples", "consensus_distance", "bytes_sent")
 
 
 def run_rows(places: Sequence[Path | str]) -> list[Row]:
-    """One row per run: path, id, cell, label, status, reason, the experiment's fields, the last figures."""
+    """One row per run: path, id, cell, label, network, status, reason, the experiment's fields, the last figures."""
     return [_run_row(run) for run in find_runs(*places)]
 
 
@@ -76,6 +76,7 @@ def _run_row(run: StoredRun) -> Row:
         "id": run.about["id"],
         "cell": run.cell,
         "label": run.label,
+        "network": run.network,
         "status": run.status,
         "reason": outcome.get("reason", ""),
         **run.experiment.to_dict(),

@@ -3,7 +3,8 @@
 Runs of one cell differ only in seed and step size. For each step size the final validation metric is averaged over
 the seeds that all step sizes have, so a step size can be chosen on one seed and the other seeds run with it alone. The
 runs with the best one give the mean and the standard deviation (over seeds, n - 1) of the test metric. "Best" is the
-highest or the lowest, by the metric. An experiment counts once, however often it is stored.
+highest or the lowest, by the metric. An experiment counts once, however often it is stored. Runs on real nodes have
+cells of their own.
 """
 
 import math
@@ -65,6 +66,8 @@ class Cell:
 
     key: str
     """What its runs share: `StoredRun.cell`."""
+    network: str
+    """Likewise: `StoredRun.network`."""
     experiment: Experiment
     """One of its experiments, the chosen one's first where there is one."""
     label: str
@@ -74,6 +77,11 @@ class Cell:
     """The best one; None as long as no run is done, or if every step size diverged."""
     warnings: list[str]
     """What a reader of the figure must know, in sentences."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of `experiment`, and the network."""
+        return {**self.experiment.settings, "network": self.network}
 
     @property
     def metric(self) -> MetricFacts:
@@ -145,6 +153,7 @@ class Cell:
         """Plain values, for JSON."""
         return {
             "label": self.label,
+            "network": self.network,
             "experiment": self.experiment.to_dict(),
             "lr": self.lr,
             "metric": self.metric.name,
@@ -169,7 +178,7 @@ def select(runs: Iterable[StoredRun]) -> list[Cell]:
     groups: dict[tuple[Any, ...], list[StoredRun]] = {}
     for run in runs:
         # The settings too: a run whose files claim a cell that is not its own must not spoil the others' means.
-        shared = (value for key, value in run.experiment.settings.items() if key not in ("method", "lr", "seed"))
+        shared = (value for key, value in run.settings.items() if key not in ("method", "lr", "seed"))
         groups.setdefault((run.cell, *shared), []).append(run)
     return [_cell(group) for group in groups.values()]
 
@@ -210,7 +219,7 @@ def _cell(found: list[StoredRun]) -> Cell:
     best = max(candidates, key=lambda c: (c.metric.goodness(c.score), -c.lr))
     chosen = best if best.score != best.metric.worst_value else None
     first = chosen.runs[0] if chosen else runs[0]
-    cell = Cell(first.cell, first.experiment, first.label, candidates, chosen, [])
+    cell = Cell(first.cell, first.network, first.experiment, first.label, candidates, chosen, [])
     cell.warnings.extend(f"{cell.label}: {sentence}" for sentence in [*_warnings(cell), *_about_doubles(doubles)])
     return cell
 

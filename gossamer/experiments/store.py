@@ -171,6 +171,16 @@ class StoredRun:
         """The experiment that was asked for."""
         return Experiment.from_dict(self.about["experiment"], str(self.directory / "run.json"))
 
+    @property
+    def network(self) -> str:
+        """The network that it ran on: "simulated", or "processes" where every node was one."""
+        return str(self.about.get("network", "simulated"))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The experiment's settings, and the network that it ran on."""
+        return {**self.experiment.settings, "network": self.network}
+
     @cached_property
     def metric(self) -> MetricFacts:
         """What was measured, and whether higher is better."""

@@ -59,8 +59,7 @@ def line_charts(panel: ComparisonPanel) -> list[LineChart]:
         _over(panel, f"{name}-bytes", f"{title} against bytes sent", reach,
               "metric", axis, ("bytes", f"sent per node ({data_unit})", data), scale=metric.scale),
         _over(panel, f"{name}-seconds", f"{title} against wall-clock",
-              "Time of the training rounds, without evaluations, on the machine that simulated all nodes, which may "
-              "have been busier during one run than during another.",
+              _timed(panel),
               "metric", axis, ("seconds", time_unit, time), scale=metric.scale),
         _over(panel, "train-loss", "Training loss",
               "Each node on its own data, mean over the nodes since the last evaluation. It is also low where nodes "
@@ -111,7 +110,8 @@ def _over(
         ]
         if points:
             is_share = column == "metric" and panel.metric.percent
-            series.append(_series(entry.method, points, log_y, top=scale if is_share else math.inf))
+            possible = (0.0, scale) if is_share else (-math.inf, math.inf)
+            series.append(_series(entry.method, points, log_y, possible))
     if column in ("metric", "node_spread"):
         caption = f"{caption} {part_note(run.rows for entry in panel.entries for run in entry.cell.runs)}".rstrip()
     if any(s.low for s in series):
@@ -147,18 +147,34 @@ def changes_in(rows: Sequence[Row]) -> list[tuple[float, str]]:
     return [(at * row["epoch"] / row["round"], word) for row in changed for at, word, _ in row["changes"]]
 
 
-def _series(method: str, points: list[tuple[float, float, float]], log_y: bool, top: float) -> Series:
+def _series(
+    method: str, points: list[tuple[float, float, float]], log_y: bool, possible: tuple[float, float]
+) -> Series:
     x, y = [p[0] for p in points], [p[1] for p in points]
     if not any(s > 0 for *_, s in points):
         return Series(method, x, y)
     # A logarithmic axis cannot show a band that reaches below 0.
-    low = [max(m - s, m / 10 if log_y else 0.0) for _, m, s in points]
-    return Series(method, x, y, [s for *_, s in points], low, [min(m + s, top) for _, m, s in points])
+    low = [max(m - s, m / 10 if log_y else possible[0]) for _, m, s in points]
+    return Series(method, x, y, [s for *_, s in points], low, [min(m + s, possible[1]) for _, m, s in points])
+
+
+def _timed(panel: ComparisonPanel) -> str:
+    """What the seconds are, which depends on who trained the nodes."""
+    time = "Time of the training rounds, without evaluations"
+    if panel.settings["network"] == "simulated":
+        return (
+            f"{time}, on the machine that simulated all nodes, which may have been busier during one run than during "
+            f"another."
+        )
+    return (
+        f"{time}, of the node that took longest, waits for other nodes included; machines and links may have been "
+        f"busier during one run than during another."
+    )
 
 
 def _direction(panel: ComparisonPanel) -> str:
     """A word on the direction where it is not that of an accuracy."""
-    return "" if panel.metric.higher_is_better else "; lower is better"
+    return "" if panel.metric.higher_is_better else f"; {panel.metric.direction}"
 
 
 def _node_figures(panel: ComparisonPanel) -> LineChart:

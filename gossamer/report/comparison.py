@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from gossamer._common.checks import normalized, split
 from gossamer._common.formatting import ACCURACY, MetricFacts, Row
 from gossamer.errors import InputError
-from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.selection import Candidate, Cell, ranked, seeds_note, select
 from gossamer.experiments.store import StoredRun
 from gossamer.report.conclusion import Conclusion, Contender, Setting, compare_settings, conclude, summarize
@@ -234,9 +233,20 @@ class Comparison:
         first, *others = (panel.settings for panel in self.panels)
         differing = [key for key in first if any(settings[key] != first[key] for settings in others)]
         if len(differing) != 1 or differing[0] in _TASK:
-            return summarize({panel.name: panel.conclusion for panel in self.panels})
+            found = {panel.name.removesuffix(f": {panel.metric.title}"): panel.conclusion for panel in self.panels}
+            return summarize(found, self._measured)
         settings = [Setting(_said(panel, differing[0]), panel.contenders) for panel in self.panels]
         return compare_settings(settings, self.panels[0].metric)
+
+    @property
+    def _measured(self) -> str:
+        """The metric of all panels and its direction, or those of each dataset, or all that the panels' names tell."""
+        if len(self.metrics) == 1:
+            return self.metrics[0].described
+        pairs = dict.fromkeys((panel.settings["dataset"], panel.metric) for panel in self.panels)
+        if len(dict(pairs)) < len(pairs):
+            return "; ".join(metric.described for metric in self.metrics)
+        return "; ".join(f"{dataset}: {metric.described}" for dataset, metric in pairs)
 
     @property
     def metrics(self) -> list[MetricFacts]:
@@ -246,9 +256,9 @@ class Comparison:
     @cached_property
     def values(self) -> dict[str, list[Any]]:
         """Every setting and all its values; methods by their labels."""
-        found: dict[str, dict[Any, None]] = {key: {} for key in Experiment().settings}
+        found: dict[str, dict[Any, None]] = {key: {} for key in self.runs[0].settings}
         for run in self.runs:
-            for key, value in run.experiment.settings.items():
+            for key, value in run.settings.items():
                 found[key][value] = None
         return {key: self.methods if key == "method" else sorted(values, key=natural) for key, values in found.items()}
 
@@ -310,7 +320,7 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
         key = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "panel"
         if any(panel.key == key for panel in panels):
             key = f"{key}-{len(panels)}"
-        if "metric" in differing:
+        if "metric" in differing and "metric" not in varied:
             name += f": {entries[0].metric.title}"
         order = {id(cell): rank for rank, cell in enumerate(ranked(e.cell for e in entries))}
         panels.append(ComparisonPanel(name, key, settings, tuple(sorted(entries, key=lambda e: order[id(e.cell)]))))
@@ -320,7 +330,7 @@ def collect(runs: Iterable[StoredRun] | Comparison) -> Comparison:
 def _by_settings(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[MethodResult]]]:
     groups: dict[str, tuple[dict[str, Any], list[MethodResult]]] = {}
     for cell in cells:
-        settings = {k: v for k, v in cell.experiment.settings.items() if k not in NOT_SETTINGS}
+        settings = {k: v for k, v in cell.settings.items() if k not in NOT_SETTINGS}
         groups.setdefault(json.dumps(settings), (settings, []))[1].append(MethodResult(cell, {}))
     return list(groups.values())
 
@@ -341,8 +351,14 @@ def _joined(groups: list[tuple[dict[str, Any], list[MethodResult]]]) -> list[tup
 
 def _name(settings: dict[str, Any], varied: list[str]) -> str:
     keys = varied or ["dataset", "model", "partition", "topology"]
-    words = (settings[k] if isinstance(settings[k], str) else f"{k.replace('_', ' ')} {settings[k]:g}" for k in keys)
-    return " · ".join(words)
+    return " · ".join(_setting(settings, key) for key in keys)
+
+
+def _setting(settings: dict[str, Any], key: str) -> str:
+    if key == "network":
+        return "simulation" if settings[key] == "simulated" else f"{settings['nodes']} {settings[key]}"
+    value = settings[key]
+    return value if isinstance(value, str) else f"{key.replace('_', ' ')} {value:g}"
 
 
 def _said(panel: ComparisonPanel, key: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
-from gossamer._common.formatting import MetricFacts
+from gossamer._common.formatting import ACCURACY, MetricFacts
 
 RULE = (
     "Ahead (and bold): over the seeds that all methods have, the 95 % t-interval of the mean paired difference lies "
@@ -81,6 +81,7 @@ def conclude(contenders: Sequence[Contender], metric: MetricFacts) -> Conclusion
     if not others:
         alone = "with one seed" if len(best.figures) == 1 else over
         compared = "" if without else ", compared with no other method"
+        value += "" if metric == ACCURACY else f" ({metric.direction})"
         return Conclusion(f"{best.name} reaches a test {metric.name} of {value} {alone}{compared}{end}", best.name)
     direction = "highest" if metric.higher_is_better else "lowest"
     if warning:
@@ -103,11 +104,15 @@ def conclude(contenders: Sequence[Contender], metric: MetricFacts) -> Conclusion
     return Conclusion(f"{sentence}{end}", best.name, not level)
 
 
-def summarize(conclusions: Mapping[str, Conclusion]) -> str:
+def summarize(conclusions: Mapping[str, Conclusion], measured: str) -> str:
     """What several settings say together: a setting alone in its own words, more of them by who is ahead where.
 
-    >>> summarize({"k=1": Conclusion("", "A", True), "k=4": Conclusion("", "A"), "iid": Conclusion("", "B")})
-    'Of 3 settings, A is ahead of every other method in 1 (k=1). In 2 the best cannot be told apart from all others.'
+    `measured` names their metrics and whether higher is better.
+
+    >>> found = {"k=1": Conclusion("", "A", True), "k=4": Conclusion("", "A"), "iid": Conclusion("", "B")}
+    >>> summarize(found, "mae, lower is better").split(". ")
+    ['Of 3 settings (mae, lower is better), A is ahead of every other method in 1 (k=1)', \
+'In 2 no method is ahead of every other one.']
     """
     if len(conclusions) == 1:
         return next(iter(conclusions.values())).sentence
@@ -118,16 +123,16 @@ def summarize(conclusions: Mapping[str, Conclusion]) -> str:
     open_ones = sum(not found.clear for found in conclusions.values())
     if not clear:
         best = Counter(found.best for found in conclusions.values() if found.best)
-        leaders = _list([f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]) if best else ""
-        rest = f" The best mean has {leaders}." if leaders else ""
-        return f"In none of {len(conclusions)} settings is a method ahead of every other one.{rest}"
+        leaders = [f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]
+        rest = f" Best by the mean: {_list(leaders)}." if leaders else ""
+        return f"In none of {len(conclusions)} settings ({measured}) is a method ahead of every other one.{rest}"
     told = [
         f"{name} is ahead of every other method in {len(settings)}"
         + (f" ({', '.join(settings)})" if len(settings) <= _MOST_NAMES else "")
         for name, settings in sorted(clear.items(), key=lambda item: -len(item[1]))
     ]
-    rest = f" In {open_ones} the best cannot be told apart from all others." if open_ones else ""
-    return f"Of {len(conclusions)} settings, {_list(told)}.{rest}"
+    rest = f" In {open_ones} no method is ahead of every other one." if open_ones else ""
+    return f"Of {len(conclusions)} settings ({measured}), {_list(told)}.{rest}"
 
 
 def compare_settings(settings: Sequence[Setting], metric: MetricFacts) -> str:
@@ -148,7 +153,7 @@ that of B from 94.0 to 93.0 % (by 1.0 points)'
     common = [frozenset(by_name[name]) for by_name in figures.values() for name in names]
     seeds = sorted(frozenset.intersection(*common)) if common else []
     if not seeds or len(settings) < 2:
-        return summarize(found)
+        return summarize(found, metric.described)
     average = {
         setting: fmean(metric.goodness(by_name[name][seed]) for name in names for seed in seeds)
         for setting, by_name in figures.items()
@@ -158,8 +163,8 @@ that of B from 94.0 to 93.0 % (by 1.0 points)'
     if len(settings) == 2:
         return f"From {easy} to {hard}, {_changes(changes, metric)}. With {hard}, {found[hard].sentence}"
     return (
-        f"{summarize(found)} On average the methods do best with {easy} and worst with {hard}: from the one to the "
-        f"other, {_changes(changes, metric)}."
+        f"{summarize(found, metric.described)} On average the methods do best with {easy} and worst with {hard}: from "
+        f"the one to the other, {_changes(changes, metric)}."
     )
 
 
@@ -176,9 +181,13 @@ class _Contrast:
         return [metric.goodness(a) - metric.goodness(b) for a, b in zip(self.before, self.after, strict=True)]
 
     def is_supported(self, metric: MetricFacts) -> bool:
-        """Whether the seeds support that there is a change."""
+        """Whether the seeds support that there is a change, and one that the rounded figures show."""
         loss = self.loss(metric)
-        return is_above_zero(loss) or is_above_zero([-x for x in loss])
+        return self.is_shown(metric) and (is_above_zero(loss) or is_above_zero([-x for x in loss]))
+
+    def is_shown(self, metric: MetricFacts) -> bool:
+        """Whether the figures differ as they are rounded, which those of two networks need not."""
+        return metric.shown(fmean(self.before)) != metric.shown(fmean(self.after))
 
     def verb(self) -> str:
         return "rises" if fmean(self.after) > fmean(self.before) else "falls"
@@ -196,6 +205,8 @@ def _changes(changes: Sequence[_Contrast], metric: MetricFacts) -> str:
     most, least, seeds = ranked[0], ranked[-1], len(ranked[0].before)
     over = f"over {_number(seeds)} seeds"
     subject = f"the test {metric.name} of {most.name} {most.verb()} {most.values(metric)}"
+    if not any(change.is_shown(metric) for change in ranked):
+        return f"no method's test {metric.name} changes{'' if seeds == 1 else f' {over}'}"
     if seeds == 1:
         also = "" if most is least else f", that of {least.name} {_again(most, least)}{least.values(metric)}"
         return f"{subject}{also}, with one seed, which may be chance"

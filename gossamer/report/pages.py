@@ -171,8 +171,8 @@ def _view(comparison: Comparison, panel: ComparisonPanel) -> dict[str, Any]:
 def _measured(panel: ComparisonPanel) -> str:
     """What the figures of a panel's table are."""
     metric = panel.metric
-    better, worst = ("higher", "lowest") if metric.higher_is_better else ("lower", "highest")
-    direction = "" if metric == ACCURACY else f" ({better} is better)"
+    worst = "lowest" if metric.higher_is_better else "highest"
+    direction = "" if metric == ACCURACY else f" ({metric.direction})"
     return (
         f"{metric.name[0].upper()}{metric.name[1:]}{direction} is the mean over the nodes, each with its own model, on "
         f"{tested_on(panel)}; ± is the standard deviation over the seeds. Worst node: the {worst} {metric.name} of any "
@@ -217,7 +217,7 @@ def _all_runs(comparison: Comparison) -> Table:
     varied = [key for key in comparison.varied if key not in NOT_SETTINGS]
     rows = []
     for run in comparison.runs:
-        values = run.experiment.settings
+        values = run.settings
         row = run.rows[-1] if run.rows else {}
         shown = run.metric.shown(row[run.metric.name]) if row else NONE
         last = [shown, word(row.get("test_samples"))]

@@ -337,8 +337,9 @@ def test_the_figures_of_a_run_are_not_cut_on_a_narrow_terminal(capsys, finished,
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_run(finished)
-    _, *table, _ = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
+    _, *table, direction, _ = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
     assert len(table) == lines
+    assert direction == "accuracy: higher is better"
     assert max(map(len, table)) <= columns
     words = " ".join(table).split()
     assert "…" not in "".join(words)

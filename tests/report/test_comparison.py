@@ -11,6 +11,7 @@ from gossamer._common.formatting import NONE
 from gossamer.experiments.store import StoredRun
 from gossamer.report.charts import line_charts
 from gossamer.report.comparison import MOST_POINTS, average, collect, natural, node_figures, part_note
+from gossamer.report.figures import panel_figures
 from gossamer.report.tables import ranking
 from tests.report.stored_runs import copied, marked, unfinished
 
@@ -73,6 +74,25 @@ def test_charts_have_what_was_measured(runs):
 def test_one_seed_has_no_band_to_speak_of(runs):
     (panel,) = collect(run for run in runs if run.experiment.seed == 0).panels
     assert not any("band" in chart.caption for chart in line_charts(panel))
+
+
+def test_bands_of_a_metric_that_can_be_negative_reach_below_zero(runs, tmp_path):
+    found = [copied(run, tmp_path / run.directory.name) for run in runs if run.experiment.lr == 0.05]
+    for run in found:
+        about = json.loads((run.directory / "run.json").read_text())
+        about["metric"] = {"name": "r2", "higher_is_better": True, "percent": False}
+        (run.directory / "run.json").write_text(json.dumps(about))
+        rows = (run.directory / "metrics.jsonl").read_text().replace("accuracy", "r2").splitlines()
+        changed = [{**row, "r2": row["r2"] - 1 - run.experiment.seed} for row in map(json.loads, rows)]
+        (run.directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    comparison = collect(StoredRun(run.directory) for run in found)
+    (panel,) = comparison.panels
+    (chart,) = (chart for chart in line_charts(panel) if chart.key == "r2")
+    for series in chart.series:
+        assert max(series.y) < 0
+        assert series.low == [y - std for y, std in zip(series.y, series.std, strict=True)]
+    (axes,) = panel_figures(panel, comparison.looks)["r2"].axes
+    assert axes.get_ylim()[0] < min(low for series in chart.series for low in series.low)
 
 
 def test_a_single_method_among_others_that_tracks_has_no_chart_of_its_tracking_error(runs):

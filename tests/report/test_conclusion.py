@@ -97,6 +97,7 @@ def test_one_method_is_compared_with_nothing():
         "Momentum Tracking reaches a test accuracy of 83.0 % over three seeds, compared with no other method."
     )
     assert "with one seed, compared" in conclude([over_seeds("A", 0.5)], ACCURACY).sentence
+    assert "a test mae of 0.5 (lower is better) with one seed" in conclude([over_seeds("A", 0.5)], MAE).sentence
 
 
 def test_many_methods_still_make_a_short_sentence():
@@ -110,14 +111,19 @@ def test_several_settings_are_summed_up():
         conclude([TRACKING, DSGDM], ACCURACY),
         conclude([TRACKING, over_seeds("B", 0.83, 0.82, 0.85)], ACCURACY),
     )
-    assert summarize({"k=2": clear}) == clear.sentence
-    assert summarize({"k=1": clear, "k=2": clear, "iid": tie}) == (
-        "Of 3 settings, Momentum Tracking is ahead of every other method in 2 (k=1, k=2). "
-        "In 1 the best cannot be told apart from all others."
+    measured = ACCURACY.described
+    assert measured == "accuracy, higher is better"
+    assert summarize({"k=2": clear}, measured) == clear.sentence
+    assert summarize({"k=1": clear, "k=2": clear, "iid": tie}, measured) == (
+        "Of 3 settings (accuracy, higher is better), Momentum Tracking is ahead of every other method in 2 (k=1, k=2). "
+        "In 1 no method is ahead of every other one."
     )
-    assert summarize({"a": tie, "b": tie}) == (
-        "In none of 2 settings is a method ahead of every other one. The best mean has B in 2."
+    assert summarize({"a": tie, "b": tie, "c": conclude([DSGDM], ACCURACY)}, measured) == (
+        "In none of 3 settings (accuracy, higher is better) is a method ahead of every other one. Best by the "
+        "mean: B in 2 and DSGDm in 1."
     )
+    missing = conclude([Contender("A", missing="diverged")], ACCURACY)
+    assert summarize({"a": missing, "b": missing}, measured).endswith("ahead of every other one.")
 
 
 def settings(**levels: list[Contender]) -> list[Setting]:
@@ -152,6 +158,16 @@ def test_a_change_that_the_seeds_do_not_support_is_not_called_one():
     assert one.startswith("From equal to different, the test accuracy of A falls from 90.0 to 20.0 %, with one seed, ")
 
 
+def test_a_change_that_the_rounded_figures_do_not_show_is_none():
+    before, after = (0.31, 0.32, 0.33), (0.31000001, 0.32000001, 0.33000001)
+    given = settings(simulation=[over_seeds("A", *before)], processes=[over_seeds("A", *after)])
+    assert compare_settings(given, MAE).startswith(
+        "From simulation to processes, no method's test mae changes over three seeds. With processes, A reaches "
+    )
+    given = settings(simulation=[over_seeds("A", 0.31)], processes=[over_seeds("A", 0.31000001)])
+    assert compare_settings(given, MAE).startswith("From simulation to processes, no method's test mae changes. With ")
+
+
 def test_a_change_of_a_metric_of_which_less_is_better():
     easy = [over_seeds("A", 1.0, 1.1, 1.2), over_seeds("B", 1.0, 1.1, 1.2)]
     hard = [over_seeds("A", 2.0, 2.1, 2.3), over_seeds("B", 0.9, 1.0, 1.11)]
@@ -169,17 +185,18 @@ def test_of_more_settings_the_best_and_the_worst_are_compared():
         c=[over_seeds("A", 0.85, 0.86, 0.87), over_seeds("B", 0.6, 0.62, 0.61)],
     )
     assert compare_settings(given, ACCURACY) == (
-        "Of 3 settings, A is ahead of every other method in 2 (b, c). In 1 the best cannot be told apart from all "
-        "others. On average the methods do best with a and worst with b: from the one to the other, the test accuracy "
-        "of B falls from 91.0 to 51.0 % (by 40.0 points over three seeds), that of A from 91.0 to 81.0 % (by 10.0 "
-        "points)."
+        "Of 3 settings (accuracy, higher is better), A is ahead of every other method in 2 (b, c). In 1 no method is "
+        "ahead of every other one. On average the methods do best with a and worst with b: from the one to the other, "
+        "the test accuracy of B falls from 91.0 to 51.0 % (by 40.0 points over three seeds), that of A from 91.0 to "
+        "81.0 % (by 10.0 points)."
     )
 
 
 def test_settings_without_common_methods_or_seeds_are_summed_up_as_before():
     lost = Contender("DSGDm", missing="diverged")
     apart = settings(a=[TRACKING], b=[DSGDM])
-    assert compare_settings(apart, ACCURACY) == summarize({s.name: conclude(s.contenders, ACCURACY) for s in apart})
+    found = {s.name: conclude(s.contenders, ACCURACY) for s in apart}
+    assert compare_settings(apart, ACCURACY) == summarize(found, ACCURACY.described)
     found = compare_settings(
         settings(a=[TRACKING, DSGDM], b=[over_seeds(TRACKING.name, 0.7, 0.71, 0.72), lost]), ACCURACY
     )
