@@ -125,9 +125,9 @@ def test_pixels_reach_a_model_in_its_own_type():
 
 def test_a_node_with_less_than_a_batch_is_warned_about(caplog):
     dataset = Dataset.from_tensors(X.float(), torch.arange(60) % 2)
-    nodes = dataset.split(data.partition.from_lists([range(5), range(5, 60)]), holdout=0)
+    nodes = dataset.split(data.partition.from_lists([range(5), range(5, 60)]), holdout=0, own_test=0.2)
     simulated(X, 2, nodes=nodes, batch_size=16, rounds=1)
-    assert "Fewer samples than a batch of 16: node 0 (5); such a node uses all that it has" in caplog.text
+    assert "Fewer samples than a batch of 16: node 0 (4); such a node uses all that it has" in caplog.text
 
 
 FLOATS, CLASSES, TOKENS = X[:, 0], torch.arange(60) % 2, torch.arange(120).view(60, 2) % 3
