@@ -400,5 +400,6 @@ def _check_part(part: str, inputs: Tensor, targets: Tensor, classes: tuple[str, 
     if counted.numel() and not (int(counted.min()) >= 0 and int(counted.max()) < len(classes)):
         raise InputError(
             f"The {part} targets run from {int(counted.min())} to {int(counted.max())}, but {len(classes)} classes "
-            f"are numbered 0 to {len(classes) - 1}; renumber the targets or state more classes."
+            f"are numbered 0 to {len(classes) - 1}; renumber the targets, state more classes or, if they are not "
+            f"classes but numbers as in a regression, make them floating-point with .float()."
         )
