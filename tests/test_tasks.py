@@ -165,6 +165,39 @@ def test_what_does_not_fit_is_refused_with_a_sentence(targets, outputs, options,
         simulated(targets, outputs, **options)
 
 
+class WithNamedOutputs(nn.Linear):
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        ("mse", r"^The model must give a tensor \(the loss 'mse' takes outputs and targets of one shape\), but it "
+                r"gives a dict; wrap it in a module that returns only the tensor\.$"),
+        (functional.huber_loss, r"^The model must give a tensor, but it gives a dict; wrap it"),
+    ],
+)  # fmt: skip
+def test_a_model_that_gives_no_tensor_is_told_what_the_loss_takes(loss, sentence):
+    with pytest.raises(InputError, match=sentence):
+        gs.simulate(
+            lambda: WithNamedOutputs(3, 1), split(FLOATS), "dsgd", "complete", lr=0.1, loss=loss, batch_size=8, rounds=1
+        )
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "outputs"),
+    [("bce", torch.arange(300).view(60, 5) % 2, 5), ("mse", torch.arange(60) % 7, 1), ("cross-entropy", CLASSES, 2)],
+)
+def test_a_model_gives_what_the_loss_compares_with_integer_targets(loss, targets, outputs):
+    def linear(shape, outputs):
+        return nn.Linear(*shape, outputs)
+
+    run = gs.simulate(linear, split(targets), "dsgd", "complete", lr=0.1, loss=loss, batch_size=8, rounds=3)
+    assert run.models[0].out_features == outputs
+    assert math.isfinite(run.score)
+
+
 def test_a_metric_has_a_name_that_rows_can_carry_and_a_direction():
     for name, why in (("my metric", "letters, digits"), ("train_loss", "no other figure"), ("", "is a word")):
         with pytest.raises(InputError, match=why):

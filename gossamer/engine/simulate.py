@@ -238,7 +238,7 @@ def simulate(
             task=task,
             evaluate=evaluate,
         )
-        own = make_model(model, data, seed)
+        own = make_model(model, data, seed, task)
         data = fitted(data, own, batch_size)
         notify: Callable[[str], None] = lambda text: advance(0.0, text)  # noqa: E731
         if settings.churn is None:

@@ -189,7 +189,7 @@ class NodeTraining:
         self.task, self._own = task_of(experiment.loss, experiment.metric or None), experiment.evaluate == "own"
         self.schedule = schedule_of(nodes, experiment.batch_size, **length_of(experiment))
         self.method = methods.get(experiment.method)
-        start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
+        start = make_model(models.get(experiment.model_name), nodes, experiment.seed, self.task)
         self.nodes = nodes = fitted(nodes, start, experiment.batch_size)
         self.model = start.train().to(device)
         options: Any = {

@@ -9,7 +9,7 @@ from torch import nn
 from gossamer import MomentumTracking, data, models, simulate, topology
 from gossamer.data import Dataset
 from gossamer.engine import Cosine, DivergenceError
-from gossamer.engine.node_models import draws_in_forward
+from gossamer.engine.node_models import trial
 from gossamer.errors import GossamerError, InputError
 from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
 
@@ -265,7 +265,12 @@ class Two(nn.Linear):
         (lambda: nn.Linear(4, 2), {}, r"^The model cannot take a batch \[2, 3\] of torch.float32: mat1 and mat2 "),
         (lambda: nn.Linear(3, 1), {}, r"^The model gives an output \[2, 1\] for 2 samples, but there are 2 classes"),
         (lambda: nn.Unflatten(1, (3, 1)), {}, r"nothing to train"),
-        (lambda: Two(3, 2), {}, r"^The model must give a tensor with a number for each class, but it gives a tuple"),
+        (
+            lambda: Two(3, 2),
+            {},
+            r"^The model must give a tensor \(the loss 'cross-entropy' takes outputs \[batch, "
+            r"classes\] .*\), but it gives a tuple; wrap it",
+        ),
         (
             lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
             {"batch_size": 19},
@@ -290,7 +295,8 @@ def test_what_cannot_run_is_refused_with_a_sentence(model, options, sentence):
 def test_a_trial_leaves_no_trace():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout())
     batch, state, generator = torch.randn(4, 3), [b.clone() for b in model.buffers()], torch.get_rng_state()
-    assert draws_in_forward(model, batch, classes=2)
+    drew, _ = trial(model, batch)
+    assert drew
     assert all(map(torch.equal, state, model.buffers()))
     assert torch.equal(torch.get_rng_state(), generator)
 
@@ -332,7 +338,7 @@ def test_a_node_without_test_samples_of_its_own_is_refused():
     inputs, targets = torch.randn(40, 3), torch.arange(40) % 2
     parts = [(inputs[:20], targets[:20]), (inputs[20:], targets[20:])]
     nodes = data.sites(parts, test=[(inputs[:0], targets[:0]), (inputs[:5], targets[:5])], holdout=0)
-    with pytest.raises(InputError, match="^Node 0 has no test data of its own"):
+    with pytest.raises(InputError, match=r"^Node 0 has no test data of its own"):
         simulate(lambda: nn.Linear(3, 2), nodes, "dsgd", "complete", lr=0.1, batch_size=8, rounds=2)
 
 
