@@ -12,6 +12,8 @@ import pytest
 
 from gossamer._common.files import to_json
 from gossamer.cli import main
+from gossamer.cli.compare import PAPER_METHODS
+from gossamer.experiments.grid import read_grid
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import run_sweep
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
@@ -172,6 +174,22 @@ def test_the_frontier_is_measured_from_its_files(tmp_path, monkeypatch):
     assert four_bits["difference"] == pytest.approx(four_bits["mean"] - plain["mean"])
     comparison.draw(told, tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
+
+
+def test_the_demo_uses_the_step_sizes_that_its_search_found_best():
+    examples, cells = ROOT / "examples", json.loads((RESULTS / "demo" / "search.json").read_text())["cells"]
+    demo = read_grid(examples / "demo.toml", method=PAPER_METHODS.split(",")).experiments
+    search = read_grid(examples / "demo_search.toml").experiments
+    assert not {e.seed for e in demo} & {e.seed for e in search}
+    best = {}
+    for cell in cells:
+        setting = cell["experiment"]["method"], cell["experiment"]["partition"]
+        scores = {c["lr"]: -1.0 if c["score"] is None else c["score"] for c in cell["candidates"]}
+        assert set(scores) == {e.lr for e in search if (e.method, e.partition) == setting}
+        assert scores[cell["lr"]] == max(scores.values())
+        assert min(scores) < cell["lr"] < max(scores)
+        best[setting] = cell["lr"]
+    assert {(e.method, e.partition): e.lr for e in demo} == best
 
 
 def test_the_published_curves_of_the_synthetic_experiment_come_from_this_code():

@@ -125,9 +125,9 @@ def test_pixels_reach_a_model_in_its_own_type():
 
 def test_a_node_with_less_than_a_batch_is_warned_about(caplog):
     dataset = Dataset.from_tensors(X.float(), torch.arange(60) % 2)
-    nodes = dataset.split(data.partition.from_lists([range(5), range(5, 60)]), holdout=0)
+    nodes = dataset.split(data.partition.from_lists([range(5), range(5, 60)]), holdout=0, own_test=0.2)
     simulated(X, 2, nodes=nodes, batch_size=16, rounds=1)
-    assert "Fewer samples than a batch of 16: node 0 (5); such a node uses all that it has" in caplog.text
+    assert "Fewer samples than a batch of 16: node 0 (4); such a node uses all that it has" in caplog.text
 
 
 FLOATS, CLASSES, TOKENS = X[:, 0], torch.arange(60) % 2, torch.arange(120).view(60, 2) % 3
@@ -163,6 +163,39 @@ FLOATS, CLASSES, TOKENS = X[:, 0], torch.arange(60) % 2, torch.arange(120).view(
 def test_what_does_not_fit_is_refused_with_a_sentence(targets, outputs, options, sentence):
     with pytest.raises(InputError, match=sentence):
         simulated(targets, outputs, **options)
+
+
+class WithNamedOutputs(nn.Linear):
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        ("mse", r"^The model must give a tensor \(the loss 'mse' takes outputs and targets of one shape\), but it "
+                r"gives a dict; wrap it in a module that returns only the tensor\.$"),
+        (functional.huber_loss, r"^The model must give a tensor, but it gives a dict; wrap it"),
+    ],
+)  # fmt: skip
+def test_a_model_that_gives_no_tensor_is_told_what_the_loss_takes(loss, sentence):
+    with pytest.raises(InputError, match=sentence):
+        gs.simulate(
+            lambda: WithNamedOutputs(3, 1), split(FLOATS), "dsgd", "complete", lr=0.1, loss=loss, batch_size=8, rounds=1
+        )
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "outputs"),
+    [("bce", torch.arange(300).view(60, 5) % 2, 5), ("mse", torch.arange(60) % 7, 1), ("cross-entropy", CLASSES, 2)],
+)
+def test_a_model_gives_what_the_loss_compares_with_integer_targets(loss, targets, outputs):
+    def linear(shape, outputs):
+        return nn.Linear(*shape, outputs)
+
+    run = gs.simulate(linear, split(targets), "dsgd", "complete", lr=0.1, loss=loss, batch_size=8, rounds=3)
+    assert run.models[0].out_features == outputs
+    assert math.isfinite(run.score)
 
 
 def test_a_metric_has_a_name_that_rows_can_carry_and_a_direction():

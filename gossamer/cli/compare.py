@@ -96,6 +96,8 @@ def compare(
         print_json({"ranking": [c.to_dict() for c in ranked(comparison.cells)], "report": str(page)})
     else:
         print_ranking(comparison.cells)
+        if grid.description:
+            say(grid.description)
         if outcome.skipped:
             say(f"runs: {place} ({outcome.skipped} of {len(grid.experiments)} were finished before)")
         say(f"report: {page}")

@@ -13,6 +13,7 @@ EXTRAS = {
     "fast": ("numba",),
     "report": ("matplotlib", "plotly"),
     "data": ("pandas", "pyarrow"),
+    "datasets": ("datasets",),
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "slurm": ("submitit",),
@@ -20,7 +21,10 @@ EXTRAS = {
     "elastic": ("torchft",),
     "metrics": ("prometheus_client",),
     "privacy": ("opacus",),
+    "lightning": ("lightning",),
+    "transformers": ("transformers", "accelerate"),
 }
+"""The modules of every extra that is in `all`."""
 
 
 def doctor(*, data_dir: Path | None = None, network: bool = False, json: bool = False) -> None:

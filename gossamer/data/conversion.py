@@ -40,6 +40,7 @@ def _stack(values: Sequence[Any], what: str) -> Any:
         # Through NumPy: pictures of PIL become arrays.
         return torch.stack([v if isinstance(v, Tensor) else torch.tensor(np.asarray(v)) for v in values])
     except (TypeError, ValueError, RuntimeError) as error:
+        _refuse_text(values, what)
         raise InputError(
             f"The {what} cannot be stacked ({str(error).splitlines()[0]}); let all have one shape and type."
         ) from error
@@ -63,7 +64,29 @@ def as_tensor(values: Any, what: str) -> Tensor:
         # pandas has to_numpy, and some of its arrays cannot be written, which torch wants to be able to.
         return torch.tensor(values.to_numpy() if hasattr(values, "to_numpy") else values)
     except (TypeError, ValueError, RuntimeError) as error:
+        _refuse_text(values, what)
         raise InputError(f"The {what} cannot be made a tensor ({error}); give a tensor or an array.") from error
+
+
+def _refuse_text(values: Any, what: str) -> None:
+    """Refuse text among values that torch could not convert."""
+    text = _first_text(values)
+    if text is not None:
+        raise InputError(
+            f"The {what} cannot be made a tensor, because they hold text such as {text[:40]!r}; make categories "
+            f"numbers first, as in column.astype('category').cat.codes."
+        )
+
+
+def _first_text(values: Any) -> str | None:
+    if isinstance(values, str):
+        return values
+    array = values.to_numpy() if hasattr(values, "to_numpy") else values
+    if isinstance(array, np.ndarray):
+        array = array.flatten().tolist() if array.dtype.kind in "OU" else []
+    if not isinstance(array, list | tuple):
+        return None
+    return next((text for value in array if (text := _first_text(value)) is not None), None)
 
 
 def as_inputs(values: Any, what: str) -> Tensor:

@@ -325,16 +325,24 @@ class NodeData:
 
     def evaluation(self, evaluate: str | None) -> str:
         """What models are tested on: "common" or "own", by default the common test set if there is one."""
+        common = len(self.dataset.test_targets) > 0
         if evaluate is None:
-            return "own" if self.partition.test and not len(self.dataset.test_targets) else "common"
+            evaluate = "own" if self.partition.test and not common else "common"
         if evaluate not in EVALUATIONS:
             raise unknown("way to evaluate", str(evaluate), EVALUATIONS)
+        if evaluate == "common" and not common:
+            raise InputError(
+                f"The dataset '{self.dataset.name}' has no test samples to evaluate models on; give "
+                f"Dataset.from_tensors a test=, or let every node keep some of its own, as in "
+                f"dataset.split(recipe, own_test=0.2), and choose evaluate='own'."
+            )
         if evaluate == "own":
             sizes = [len(own) for own in self.partition.test] or [0] * self.nodes
             if 0 in sizes:
+                other = ", or choose evaluate='common'" if common else ""
                 raise InputError(
-                    f"Node {sizes.index(0)} has no test data of its own to be evaluated on; split with "
-                    f"own_test=0.2, give every site a test part (gossamer.data.sites), or choose evaluate='common'."
+                    f"Node {sizes.index(0)} has no test data of its own to be evaluated on; split with own_test=0.2 or "
+                    f"give every site a test part (gossamer.data.sites){other}."
                 )
         return evaluate
 
@@ -392,5 +400,6 @@ def _check_part(part: str, inputs: Tensor, targets: Tensor, classes: tuple[str, 
     if counted.numel() and not (int(counted.min()) >= 0 and int(counted.max()) < len(classes)):
         raise InputError(
             f"The {part} targets run from {int(counted.min())} to {int(counted.max())}, but {len(classes)} classes "
-            f"are numbered 0 to {len(classes) - 1}; renumber the targets or state more classes."
+            f"are numbered 0 to {len(classes) - 1}; renumber the targets, state more classes or, if they are not "
+            f"classes but numbers as in a regression, make them floating-point with .float()."
         )

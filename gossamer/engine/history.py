@@ -103,7 +103,7 @@ def row_of(
     round: int,
     rounds_per_epoch: int,
     lr: float,
-    test: Scores | None,
+    test: Scores,
     test_samples: int,
     validation: list[float] | None,
     train_loss: float | None,
@@ -117,23 +117,22 @@ def row_of(
 ) -> Row:
     """The row of an evaluation after `round` rounds, the same for simulated and for real nodes.
 
-    `test` scores every node's model and, last, the averaged one, on `test_samples` samples; without a test set its
-    figures are None.
+    `test` scores every node's model and, last, the averaged one, on `test_samples` samples.
     `validation` is every node's metric on the validation set; where it was not measured, there is no such figure. The
     figures are named after the metric: "accuracy", "accuracy_min", "accuracy_max", "node_accuracy", ...
     """
-    measured, loss = (test.metric, test.loss) if test else (None, None)
+    measured, loss = test.metric, test.loss
     row: Row = {
         "round": round,
         "epoch": round / rounds_per_epoch,
         "lr": lr,
         "test_samples": test_samples,
-        **_spread(metric, measured and measured[:-1]),
-        **_spread("loss", loss and loss[:-1]),
-        f"node_{metric}": measured and measured[:-1],
-        "node_loss": loss and loss[:-1],
-        f"averaged_{metric}": measured and measured[-1],
-        "averaged_loss": loss and loss[-1],
+        **_spread(metric, measured[:-1]),
+        **_spread("loss", loss[:-1]),
+        f"node_{metric}": measured[:-1],
+        "node_loss": loss[:-1],
+        f"averaged_{metric}": measured[-1],
+        "averaged_loss": loss[-1],
         "train_loss": train_loss,
         "consensus_distance": consensus_distance,
         "tracking_error": tracking_error,
@@ -147,10 +146,8 @@ def row_of(
     return row
 
 
-def _spread(name: str, values: list[float] | None) -> dict[str, float | None]:
+def _spread(name: str, values: list[float]) -> dict[str, float]:
     """Mean, smallest and largest over the nodes, as figures of a row."""
-    if values is None:
-        return dict.fromkeys((name, f"{name}_min", f"{name}_max"))
     return {name: _mean(values), f"{name}_min": min(values), f"{name}_max": max(values)}
 
 

@@ -10,7 +10,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,14 @@ from gossamer._common.checks import whole_number
 from gossamer.data import NodeData
 from gossamer.engine.hardware import generator_state, set_generator_state
 from gossamer.errors import GossamerError, InputError
-from gossamer.tasks import LOSSES, Task
+from gossamer.tasks import LOSSES, Task, task_of
 
 ModelFactory = Callable[..., nn.Module]
 MOST_SEEDS = 2**62
+CLASSIFICATION = task_of()
 
 
-def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn.Module:
+def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int, task: Task = CLASSIFICATION) -> nn.Module:
     """The model that all nodes start from.
 
     A factory is called with (shape, outputs) if it needs two arguments, else with none, and its random numbers come
@@ -34,7 +35,7 @@ def make_model(model: ModelFactory | nn.Module, data: NodeData, seed: int) -> nn
     """
     if whole_number(seed, "the seed", least=None) >= MOST_SEEDS:
         raise InputError(f"The seed must be below 2^62, but it is {seed}.")
-    made = model if isinstance(model, nn.Module) else _call(model, data, seed)
+    made = model if isinstance(model, nn.Module) else _call(model, data, seed, task)
     name = hooked_parameter(made)
     if name is not None:
         raise InputError(
@@ -51,7 +52,7 @@ def fitted(data: NodeData, model: nn.Module, batch_size: int) -> NodeData:
     return data if dtype is None else data.fitted_to(dtype)
 
 
-def _call(factory: ModelFactory, data: NodeData, seed: int) -> nn.Module:
+def _call(factory: ModelFactory, data: NodeData, seed: int, task: Task) -> nn.Module:
     if not callable(factory):
         raise InputError(f"The model must be an nn.Module or a function that makes one, not {factory!r}.")
     needed = [
@@ -69,12 +70,19 @@ def _call(factory: ModelFactory, data: NodeData, seed: int) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            made = factory(data.dataset.sample_shape, data.dataset.num_outputs) if needed else factory()
+            made = factory(data.dataset.sample_shape, _outputs(data, task)) if needed else factory()
     finally:
         torch.set_num_threads(threads)
     if not isinstance(made, nn.Module):
         raise InputError(f"The model factory returned {type(made).__name__}, not an nn.Module.")
     return made
+
+
+def _outputs(data: NodeData, task: Task) -> int:
+    """How many numbers a model gives: as many as a target has for a loss that compares them, else one per class."""
+    if task.loss in (LOSSES["mse"], LOSSES["bce"]):
+        return max(1, data.dataset.train_targets.shape[1:].numel())
+    return data.dataset.num_outputs
 
 
 def hooked_parameter(module: nn.Module) -> str | None:
@@ -89,25 +97,14 @@ def hooked_parameter(module: nn.Module) -> str | None:
     return next(hooked, None)
 
 
-def draws_in_forward(module: nn.Module, batch: Tensor, classes: int) -> bool:
-    """Whether the model's forward pass in training mode takes numbers from the global generator of its device.
+def trial(module: nn.Module, batch: Tensor) -> tuple[bool, Any]:
+    """Run the model once in training mode, leaving no trace.
 
-    A model that cannot take the batch, or whose output does not have a number for each class, is refused.
+    Returns whether it took numbers from the global generator of its device, and its output.
 
-    >>> draws_in_forward(nn.Linear(3, 2), torch.zeros(2, 3), classes=2)
-    False
-    >>> draws_in_forward(nn.Linear(4, 2), torch.zeros(2, 3), classes=2)
-    Traceback (most recent call last):
-    ...
-    gossamer.errors.InputError: The model cannot take a batch [2, 3] of torch.float32: mat1 and mat2 shapes ...
+    >>> trial(nn.Dropout(), torch.zeros(1, 2))
+    (True, tensor([[0., 0.]]))
     """
-    drew, output = trial(module, batch)
-    _refuse_output(output, len(batch), classes)
-    return drew
-
-
-def trial(module: nn.Module, batch: Tensor) -> tuple[bool, Tensor]:
-    """Run the model once in training mode, leaving no trace: whether it drew random numbers, and its output."""
     kept = generator_state(batch.device)
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
@@ -122,11 +119,6 @@ def trial(module: nn.Module, batch: Tensor) -> tuple[bool, Tensor]:
         set_generator_state(batch.device, kept)
         for name, buffer in module.named_buffers():
             buffer.copy_(buffers[name])
-    if not isinstance(output, Tensor):
-        raise InputError(
-            f"The model must give a tensor with a number for each class, but it gives a {type(output).__name__}; "
-            f"wrap it in a module that returns only the tensor."
-        )
     return drew, output
 
 
@@ -137,17 +129,19 @@ def check_task(module: nn.Module, data: NodeData, task: Task, device: torch.devi
     """
     dataset, index = data.dataset, torch.zeros(2, dtype=torch.int64)
     drew, output = trial(module, data.pipeline.batch(dataset.train_inputs, index).to(device))
-    if task.loss is LOSSES["cross-entropy"] and dataset.has_classes:
-        _refuse_output(output, 2, dataset.num_classes)
-    return drew, task.check(output, dataset.train_targets[index].to(device), dataset.train_targets)
-
-
-def _refuse_output(output: Tensor, samples: int, classes: int) -> None:
-    if output.dim() != 2 or len(output) != samples or output.shape[1] < classes:
+    if not isinstance(output, Tensor):
+        needs = f" (the loss '{task.loss.name}' takes {task.loss.takes})" if task.loss.takes else ""
         raise InputError(
-            f"The model gives an output {list(output.shape)} for {samples} samples, but there are {classes} classes; "
-            f"let it give [{samples}, {classes}]."
+            f"The model must give a tensor{needs}, but it gives a {type(output).__name__}; wrap it in a module that "
+            f"returns only the tensor."
         )
+    classes = dataset.num_classes if task.loss is LOSSES["cross-entropy"] and dataset.has_classes else 0
+    if classes and (output.dim() != 2 or len(output) != 2 or output.shape[1] < classes):
+        raise InputError(
+            f"The model gives an output {list(output.shape)} for 2 samples, but there are {classes} classes; let it "
+            f"give [2, {classes}]."
+        )
+    return drew, task.check(output, dataset.train_targets[index].to(device), dataset.train_targets)
 
 
 def refuse_single_samples(module: nn.Module, sample: Tensor, size: int, batch_size: int) -> None:

@@ -286,7 +286,7 @@ def _limited(data: NodeData, batch_size: int, rounds: int, own: bool = False) ->
     left = FORWARD_PASSES * per_round * rounds // 4 // models - tests - validations
     between = -(-rounds // EVALUATIONS)
     samples = tests if own else min(tests, max(SMALLEST_PART, left // -(-rounds // between)))
-    affordable = max(1, left // samples) if samples else EVALUATIONS
+    affordable = max(1, left // samples)
     return max(between, -(-rounds // affordable)), samples
 
 

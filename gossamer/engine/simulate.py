@@ -80,9 +80,8 @@ class Run:
 
     @property
     def score(self) -> float:
-        """The metric at the end: the mean over the nodes, each with its own model; nan without test samples."""
-        score = self.history.last[self.metric.name]
-        return math.nan if score is None else float(score)
+        """The metric at the end: the mean over the nodes, each with its own model."""
+        return float(self.history.last[self.metric.name])
 
     @property
     def accuracy(self) -> float:
@@ -154,7 +153,7 @@ def simulate(
     evaluate
         "common": every node's model on the common test set. "own": each on its own node's test part
         (`dataset.split(..., own_test=0.2)`, `gossamer.data.sites`), the averaged model on all parts. By default the
-        common test set if there is one.
+        common test set if there is one. Without any test samples the run is refused.
     weight_decay, decoupled, clip
         L2 regularization added to the gradient or, if decoupled, X <- (1 - lr * weight_decay) X before the step as in
         AdamW; the largest norm of a node's gradient before that.
@@ -239,7 +238,7 @@ def simulate(
             task=task,
             evaluate=evaluate,
         )
-        own = make_model(model, data, seed)
+        own = make_model(model, data, seed, task)
         data = fitted(data, own, batch_size)
         notify: Callable[[str], None] = lambda text: advance(0.0, text)  # noqa: E731
         if settings.churn is None:
@@ -330,6 +329,4 @@ def _is_final(row: Row, simulation: Simulation) -> bool:
 
 
 def _progress(row: Row, metric: str) -> str:
-    if row[metric] is None:
-        return "" if row["train_loss"] is None else f"training loss {row['train_loss']:.3f}"
     return f"{metric} {row[metric]:.3f}" + ("" if metric == "loss" else f"  loss {row['loss']:.3f}")

@@ -143,7 +143,7 @@ class Simulation:
         sets = self.test_sets(samples)
         test = self._scores(sets)
         self._refuse_diverged_models(test, lr)
-        validation = self._scores([self.data.validation] * len(sets)) if validate else None
+        validate = validate and len(self.data.validation[1]) > 0
         row = row_of(
             metric=self.settings.task.metric.name,
             round=self.round,
@@ -151,7 +151,7 @@ class Simulation:
             lr=lr,
             test=test,
             test_samples=len(sets[-1][1]),
-            validation=validation.metric[:-1] if validation else None,
+            validation=self._scores([self.data.validation] * len(sets)).metric[:-1] if validate else None,
             train_loss=self._meter.train_loss,
             consensus_distance=consensus_distance(self.models.x),
             tracking_error=self._tracking_error(),
@@ -174,10 +174,8 @@ class Simulation:
         dim, width = self.models.layout.dim, self.models.x.element_size()
         return bytes_per_node(self.method, self.topology, dim, width, self.round // self.settings.every)
 
-    def _scores(self, sets: list[tuple[Tensor, Tensor]]) -> Scores | None:
-        """Score every node's model and, last, the averaged one, each on its samples; None without any."""
-        if len(sets[-1][1]) == 0:
-            return None
+    def _scores(self, sets: list[tuple[Tensor, Tensor]]) -> Scores:
+        """Score every node's model and, last, the averaged one, each on its samples."""
         if self.settings.task.is_classification and sets[0] is sets[-1]:
             return self.gradients.scores(sets[0], self._workers)
         models = [*self.models.modules, self.models.averaged()]
@@ -248,18 +246,17 @@ class Simulation:
             torch.mul(self.models.x[row].detach(), self.settings.added_decay, out=self.models.grad[row])
             log.warning("Round %d of node %d counts as gradient 0: it was not finite.", self.round, node)
 
-    def _refuse_diverged_models(self, test: Scores | None, lr: float) -> None:
+    def _refuse_diverged_models(self, test: Scores, lr: float) -> None:
         """Stop if the last step has left models, test losses or metrics that are not finite."""
         sums = self.models.x.sum(1).cpu()
-        losses = torch.tensor(test.loss[:-1]) if test else torch.zeros(len(sums))
+        losses = torch.tensor(test.loss[:-1])
         for row in _not_finite(losses, sums):
             node = self.present[row]
             if not self.models.x[row].isfinite().all():
                 raise DivergenceError(node, max(0, self.round - 1), float(sums[row]), lr, "model")
             if not math.isfinite(losses[row]):
                 raise DivergenceError(node, max(0, self.round - 1), float(losses[row]), lr, "test loss")
-        if test:
-            refuse_metric(test.metric, self.settings.task.metric.name, max(0, self.round - 1), lr, self.present)
+        refuse_metric(test.metric, self.settings.task.metric.name, max(0, self.round - 1), lr, self.present)
 
     def _tracking_error(self) -> float | None:
         """(1/N) sum_i |y_i - ybar|^2: how far the nodes' estimates of the common direction are apart."""

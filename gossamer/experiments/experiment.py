@@ -49,7 +49,7 @@ class Experiment:
     warm_up: float = 0.0
     """Epochs over which the step size first grows from 0."""
     epochs: float = 20.0
-    """Passes over a node's own data."""
+    """Passes of an average node over its own data: ceil(mean samples per node / batch_size) rounds each."""
     rounds: int = 0
     """Rounds instead of epochs, if above 0."""
     batch_size: int = 100

@@ -193,7 +193,7 @@ class NodeTraining:
         self.task, self._own = task_of(experiment.loss, experiment.metric or None), experiment.evaluate == "own"
         self.schedule = schedule_of(nodes, experiment.batch_size, **length_of(experiment))
         self.method = methods.get(experiment.method)
-        start = make_model(models.get(experiment.model_name), nodes, experiment.seed)
+        start = make_model(models.get(experiment.model_name), nodes, experiment.seed, self.task)
         self.nodes = nodes = fitted(nodes, start, experiment.batch_size)
         self.model = start.train().to(device)
         options: Any = {
@@ -288,11 +288,12 @@ class NodeTraining:
         n, last = self.nodes.nodes, round == self.schedule.rounds
         test = self.nodes.all_own_tests if self._own else self.nodes.test if last else self._test_part
         own = self._score(self.nodes.own_tests[self.node] if self._own else test)
-        tested, validated = len(test[1]) > 0, last and len(self.nodes.validation[1]) > 0
+        validated = last and len(self.nodes.validation[1]) > 0
         average = self._score_average(test)
         valid_here = self._score(self.nodes.validation) if validated else None
         figures = self.gather(
-            *((own.metric, own.loss) if tested else (0.0, 0.0)),
+            own.metric,
+            own.loss,
             valid_here.metric if valid_here else 0.0,
             *self._distances(),
             self._gradient_norm,
@@ -318,7 +319,7 @@ class NodeTraining:
             round=round,
             rounds_per_epoch=self.schedule.rounds_per_epoch,
             lr=step_size(max(0, round - 1)),
-            test=Scores(metric, [*loss, self._averaged(sums)[1]]) if tested else None,
+            test=Scores(metric, [*loss, self._averaged(sums)[1]]),
             test_samples=len(test[1]),
             validation=valid if validated else None,
             train_loss=sum(trains) / n if round else None,
@@ -388,7 +389,7 @@ class NodeTraining:
         if self._sums is None:
             with optim.averaged(self.model):
                 found = self._score(samples)
-            return [found.metric, found.loss] if len(targets) else [0.0, 0.0]
+            return [found.metric, found.loss]
         mine = slice(self.node, None, self.nodes.nodes)
         with optim.averaged(self.model):
             return self._score((inputs[mine], targets[mine])).sums or [0.0] * (2 + self._sums)

@@ -272,6 +272,15 @@ def test_epochs_take_the_place_of_the_rounds_of_a_file(gossamer, tmp_path):
     assert (experiment.rounds, experiment.epochs) == (0, 0.1)
 
 
+def test_compare_prints_the_description_of_its_file(gossamer, tmp_path):
+    (tmp_path / "grid.toml").write_text('description = "Step sizes were searched beforehand."\n')
+    arguments = [*TINY, "--methods", "dsgd,dsgdm", "--out", tmp_path / "out"]
+    out, _ = gossamer("compare", tmp_path / "grid.toml", *arguments)
+    assert "\nStep sizes were searched beforehand.\nreport: " in out
+    out, _ = gossamer("compare", *arguments)
+    assert "searched" not in out
+
+
 def test_compare_does_not_offer_what_it_refuses(gossamer):
     out, _ = gossamer("compare", "--help")
     assert "--methods " in out

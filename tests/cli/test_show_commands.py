@@ -1,15 +1,19 @@
 """`gossamer show` and `gossamer doctor`."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
+from pathlib import Path
 
 import numba
 import pytest
 from torch.distributed import TCPStore
 
+from gossamer.cli.doctor import EXTRAS
 from gossamer.engine import gradients
 from gossamer.engine.gradients import compiled
 from gossamer.engine.gradients.compiled import form_of
@@ -109,6 +113,15 @@ def test_doctor_says_nothing_of_a_commit_where_there_is_none(gossamer, monkeypat
         out, _ = gossamer("doctor")
         assert ("commit" in out) is shown
         assert "None" not in out
+
+
+def test_doctor_knows_the_modules_of_every_extra():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    (everything,) = extras["all"]
+    named = everything.removeprefix("gossamer[").removesuffix("]").split(",")
+    modules = {extra: {re.match(r"[\w-]+", need)[0].replace("-", "_") for need in extras[extra]} for extra in named}
+    assert {extra: set(names) for extra, names in EXTRAS.items()} == modules
 
 
 def test_doctor(gossamer):

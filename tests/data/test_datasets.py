@@ -105,7 +105,9 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
         ({"inputs": torch.zeros(3, 2)}, "3 training inputs and 4 training targets"),
         ({"inputs": torch.zeros(0, 2), "targets": []}, "has no training samples"),
         ({"inputs": torch.tensor(1.0)}, "single number"),
-        ({"inputs": "text"}, "cannot be made a tensor"),
+        ({"inputs": "text"}, "cannot be made a tensor, because they hold text such as 'text'"),
+        ({"inputs": [np.zeros((2, 3)), np.zeros((2, 4))]}, "cannot be made a tensor"),
+        ({"targets": np.array([0, 1, 0, "b"], dtype=object)}, "such as 'b'; make categories numbers first"),
         ({"inputs": [[1, 2], [3]]}, "cannot be made a tensor"),
         ({"inputs": torch.full((4, 2), torch.nan)}, "NaN or infinite"),
         ({"targets": torch.zeros(4, dtype=torch.complex64)}, "class numbers or real numbers"),
@@ -116,7 +118,7 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
         ),
         ({"groups": [0, 1]}, "4 training samples, but groups is"),
         ({"groups": [0.5] * 4}, "groups must be whole numbers"),
-        ({"targets": Y - 1}, "from -1 to 0"),
+        ({"targets": Y - 1}, r"from -1 to 0, .* numbers as in a regression, make them floating-point with \.float\(\)"),
         ({"classes": 1}, "from 0 to 1, but 1 classes"),
         ({"classes": ["a"]}, "from 0 to 1, but 1 classes"),
         ({"test": X}, "must be a pair"),
@@ -130,6 +132,19 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
 def test_from_tensors_refuses_what_cannot_be_trained_on(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(GossamerError, match=why):
         Dataset.from_tensors(**({"inputs": X, "targets": Y} | arguments))
+
+
+def test_categories_of_a_frame_are_made_numbers_first() -> None:
+    pandas = pytest.importorskip("pandas", reason="pip install 'gossamer[data]'")
+    frame = pandas.DataFrame({"age": [30.0, 40.0], "clinic": ["Lima", "Oslo"]})
+    why = r"hold text such as 'Lima'; make categories numbers first, as in column\.astype\('category'\)\.cat\.codes"
+    for inputs, targets in ((frame, [0, 1]), (frame[["age"]], frame.clinic)):
+        with pytest.raises(GossamerError, match=why):
+            Dataset.from_tensors(inputs, targets)
+    codes = frame.clinic.astype("category").cat.codes
+    assert Dataset.from_tensors(frame[["age"]], codes).train_targets.tolist() == [0, 1]
+    with pytest.raises(GossamerError, match=r"The items .* hold text such as 'cat'"):
+        Dataset.from_items([(torch.zeros(2), "cat"), (torch.zeros(2), "dog")])
 
 
 def test_a_dataset_wants_int64_or_floating_point_targets() -> None:

@@ -152,3 +152,9 @@ def test_the_files_that_contributing_names_exist():
     named = re.findall(r"`((?:gossamer|tests|docs|benchmarks|examples)/[\w/.]*)`", text)
     assert len(named) > 10
     assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_the_table_of_options_has_all_that_optimizers_take():
+    page = (DOCS / "real_nodes.md").read_text()
+    table = page[page.index("| option | meaning |") :].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)", table, re.MULTILINE)) == set(gossamer.optim.Options.__annotations__)

@@ -337,7 +337,7 @@ def test_other_data_of_the_same_name_are_refused(tmp_path):
     def nodes(seed):
         draw = torch.Generator().manual_seed(seed)
         inputs, targets = torch.rand(80, 1, 8, 8, generator=draw), torch.arange(80) % 4
-        return data.Dataset.from_tensors(inputs, targets).split(data.partition.iid(nodes=4))
+        return data.Dataset.from_tensors(inputs, targets, test=(inputs, targets)).split(data.partition.iid(nodes=4))
 
     run_digits(data=nodes(0), checkpoint=tmp_path)
     assert run_digits(data=nodes(0), checkpoint=tmp_path).simulation.round == 6

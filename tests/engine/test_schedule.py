@@ -98,7 +98,7 @@ def test_rounds_per_epoch_are_those_of_the_mean_node():
 def split(samples: int, tests: int, nodes: int, recipe=partition.iid, holdout=0.1) -> NodeData:
     """Samples of one number each, half of them of either class."""
     targets = torch.arange(samples) % 2
-    test = (torch.zeros(tests, 1), torch.arange(tests) % 2) if tests else None
+    test = (torch.zeros(tests, 1), torch.arange(tests) % 2)
     return Dataset.from_tensors(torch.zeros(samples, 1), targets, test=test, classes=2).split(recipe(nodes), holdout)
 
 
@@ -113,7 +113,7 @@ def evaluation_passes(schedule: Schedule, nodes: NodeData) -> int:
 
 
 @given(
-    st.integers(60, 2000), st.integers(0, 3000), st.integers(1, 5), st.integers(1, 60), st.integers(1, 400),
+    st.integers(60, 2000), st.integers(1, 3000), st.integers(1, 5), st.integers(1, 60), st.integers(1, 400),
     st.sampled_from([partition.iid, partial(partition.dirichlet, alpha=0.2, min_size=2)]), st.sampled_from([0.0, 0.1]),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)

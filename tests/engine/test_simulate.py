@@ -9,7 +9,7 @@ from torch import nn
 from gossamer import MomentumTracking, data, models, simulate, topology
 from gossamer.data import Dataset
 from gossamer.engine import Cosine, DivergenceError
-from gossamer.engine.node_models import draws_in_forward
+from gossamer.engine.node_models import trial
 from gossamer.errors import GossamerError, InputError
 from tests.engine.digits_nodes import ROUNDS, digit_nodes, run_digits, same_bits
 
@@ -265,7 +265,12 @@ class Two(nn.Linear):
         (lambda: nn.Linear(4, 2), {}, r"^The model cannot take a batch \[2, 3\] of torch.float32: mat1 and mat2 "),
         (lambda: nn.Linear(3, 1), {}, r"^The model gives an output \[2, 1\] for 2 samples, but there are 2 classes"),
         (lambda: nn.Unflatten(1, (3, 1)), {}, r"nothing to train"),
-        (lambda: Two(3, 2), {}, r"^The model must give a tensor with a number for each class, but it gives a tuple"),
+        (
+            lambda: Two(3, 2),
+            {},
+            r"^The model must give a tensor \(the loss 'cross-entropy' takes outputs \[batch, "
+            r"classes\] .*\), but it gives a tuple; wrap it",
+        ),
         (
             lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
             {"batch_size": 19},
@@ -281,7 +286,8 @@ class Two(nn.Linear):
     ],
 )
 def test_what_cannot_run_is_refused_with_a_sentence(model, options, sentence):
-    nodes = Dataset.from_tensors(torch.randn(40, 3), torch.arange(40) % 2).split(data.partition.iid(nodes=2), holdout=0)
+    inputs, targets = torch.randn(40, 3), torch.arange(40) % 2
+    nodes = Dataset.from_tensors(inputs, targets, test=(inputs, targets)).split(data.partition.iid(nodes=2), holdout=0)
     with pytest.raises(GossamerError, match=sentence):
         simulate(model, nodes, "dsgd", "complete", **{"lr": 0.1, "batch_size": 8, "rounds": 2, **options})
 
@@ -289,7 +295,8 @@ def test_what_cannot_run_is_refused_with_a_sentence(model, options, sentence):
 def test_a_trial_leaves_no_trace():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout())
     batch, state, generator = torch.randn(4, 3), [b.clone() for b in model.buffers()], torch.get_rng_state()
-    assert draws_in_forward(model, batch, classes=2)
+    drew, _ = trial(model, batch)
+    assert drew
     assert all(map(torch.equal, state, model.buffers()))
     assert torch.equal(torch.get_rng_state(), generator)
 
@@ -308,24 +315,31 @@ def test_user_tensors_and_float64_models():
     assert run.simulation.models.x.dtype == torch.float64
 
 
-def test_no_test_set_and_no_validation_set():
-    nodes = Dataset.from_tensors(torch.randn(40, 3), torch.arange(40) % 2).split(data.partition.iid(nodes=2), holdout=0)
+def test_no_validation_set():
+    inputs, targets = torch.randn(40, 3), torch.arange(40) % 2
+    nodes = Dataset.from_tensors(inputs, targets, test=(inputs, targets)).split(data.partition.iid(nodes=2), holdout=0)
     run = simulate(lambda: nn.Linear(3, 2), nodes, "dsgd", "complete", lr=0.1, batch_size=8, rounds=2)
     assert "validation_accuracy" not in run.history.last
 
 
-@pytest.mark.parametrize("nodes", [2, 16], ids=["one by one", "in groups"])
-def test_without_a_test_set_its_figures_are_none(nodes):
-    images = Dataset.from_tensors(torch.rand(80, 1, 8, 8), torch.arange(80) % 4)
-    split, seen = images.split(data.partition.iid(nodes=nodes), holdout=0.2), []
-    run = run_digits(data=split, batch_size=4, rounds=2, progress=True, callbacks=[seen.append])
-    tested = [key for key in seen[-1] if key.startswith(("accuracy", "loss", "averaged_", "node_"))]
-    assert len(tested) == 10
-    assert all(row[key] is None for row in seen for key in tested)
-    assert math.isnan(run.accuracy)
-    assert 0 <= run.history.last["validation_accuracy"] <= 1
-    assert run.history.last["train_loss"] > 0
-    json.dumps(seen, allow_nan=False)
+def test_a_run_without_test_samples_is_refused_before_it_starts():
+    images = Dataset.from_tensors(torch.rand(80, 1, 8, 8), torch.arange(80) % 4, name="pictures")
+    nodes, seen = images.split(data.partition.iid(nodes=4)), []
+    with pytest.raises(InputError, match=r"^The dataset 'pictures' has no test samples .* own_test=0.2.*='own'\.$"):
+        run_digits(data=nodes, callbacks=[seen.append])
+    own = images.split(data.partition.iid(nodes=4), own_test=0.2)
+    with pytest.raises(InputError, match="has no test samples to evaluate models on"):
+        run_digits(data=own, evaluate="common", callbacks=[seen.append])
+    assert not seen
+    assert 0 <= run_digits(data=own, batch_size=4, rounds=2).accuracy <= 1
+
+
+def test_a_node_without_test_samples_of_its_own_is_refused():
+    inputs, targets = torch.randn(40, 3), torch.arange(40) % 2
+    parts = [(inputs[:20], targets[:20]), (inputs[20:], targets[20:])]
+    nodes = data.sites(parts, test=[(inputs[:0], targets[:0]), (inputs[:5], targets[:5])], holdout=0)
+    with pytest.raises(InputError, match=r"^Node 0 has no test data of its own"):
+        simulate(lambda: nn.Linear(3, 2), nodes, "dsgd", "complete", lr=0.1, batch_size=8, rounds=2)
 
 
 class Demanding(MomentumTracking):

@@ -49,6 +49,13 @@ def test_a_killed_run_resumes_to_the_same_bits(runs: dict[str, Any]) -> None:
         assert again["kept"] == ["checkpoint-12"]
 
 
+def test_all_stop_early_by_a_common_metric_and_none_by_its_own(runs: dict[str, Any]) -> None:
+    assert runs["stopped by a common metric"] == [{"steps": 4, "loaded": True}] * 4, runs["printed"]
+    for sentence in runs["stopped by their own metrics"]:
+        assert sentence.startswith("PeerError: "), runs["printed"]
+        assert "every node must call step() equally often" in sentence
+
+
 def test_the_wrong_ways_are_refused(runs: dict[str, Any]) -> None:
     for r in runs["wrong"]:
         assert "wrapped in DistributedDataParallel over the ranks [0, 1, 2, 3]" in r["Trainer"], runs["printed"]

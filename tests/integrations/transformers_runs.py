@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import (
+    EarlyStoppingCallback,
     GPT2Config,
     GPT2LMHeadModel,
     Trainer,
@@ -168,6 +170,39 @@ def resumed(rank: int, place: Path) -> dict[str, Any]:
     }
 
 
+def stopped_early(rank: int, place: Path, common: bool) -> dict[str, Any]:
+    """Node 2's metric improves only once; with `common` all nodes go by the mean over the nodes, which falls."""
+    evaluations = 0
+
+    def compute_metrics(_: Any) -> dict[str, float]:
+        nonlocal evaluations
+        evaluations += 1
+        found = torch.tensor(-3.0 * evaluations if rank == 2 else evaluations / 3, dtype=torch.float64)
+        if common:
+            dist.all_reduce(found)
+            found /= dist.get_world_size()
+        return {"score": float(found)}
+
+    args = arguments(
+        place, rank, eval_strategy="steps", eval_steps=2, save_steps=2, save_total_limit=None,
+        load_best_model_at_end=True, metric_for_best_model="score", greater_is_better=True,
+    )  # fmt: skip
+    model, texts = language_model(), own_texts(rank)
+    trainer = GossipTrainer(
+        model,
+        args,
+        train_dataset=texts,
+        eval_dataset=texts,
+        data_collator=default_data_collator,
+        compute_metrics=compute_metrics,
+        optimizers=(optimizer_for(model), None),
+        callbacks=[EarlyStoppingCallback(1)],
+    )
+    trainer.train()
+    best = GPT2LMHeadModel.from_pretrained(place / f"node-{rank}" / "checkpoint-2")
+    return {"steps": trainer.state.global_step, "loaded": torch.equal(flat(model), flat(best))}
+
+
 def wrong(rank: int, place: Path) -> dict[str, str]:
     said = {}
     try:
@@ -190,5 +225,7 @@ if __name__ == "__main__":
         "wrong": launch(out, wrong, out / "wrong"),
         "killed": launch(out, killed, out / "killed"),
         "resumed": launch(out, resumed, out / "killed"),
+        "stopped by a common metric": launch(out, stopped_early, out / "common", True),
+        "stopped by their own metrics": launch(out, stopped_early, out / "own", False),
     }
     torch.save(results, out / "results.pt")

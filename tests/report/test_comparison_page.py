@@ -11,10 +11,11 @@ from gossamer import GossamerError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.paper.verdict import PaperLine, PaperPanel, Verdict
 from gossamer.experiments.store import StoredRun
+from gossamer.experiments.training import train
 from gossamer.report import check_report, write_report
 from gossamer.report.comparison import collect
 from gossamer.report.pages import comparison_page, plotly_script, toml
-from tests.report.stored_runs import copied, unfinished
+from tests.report.stored_runs import BASE, copied, unfinished
 
 
 def without_scripts(page: str) -> str:
@@ -77,6 +78,16 @@ def test_a_page_of_two_partitions_says_who_depends_on_them(runs, tmp_path):
     assert found.conclusion in without_scripts(comparison_page(found, "")).replace("&#39;", "'")
     elsewhere = [copied(run, tmp_path / f"elsewhere-{k}", dataset="mnist") for k, run in enumerate(runs)]
     assert not collect([*runs, *elsewhere]).conclusion.startswith("From")
+
+
+def test_the_page_says_what_an_epoch_is_where_nodes_are_unequal(page, tmp_path):
+    assert "An epoch is" not in without_scripts(page)
+    run = train(Experiment(**{**BASE, "rounds": 3, "partition": "dirichlet:alpha=0.3"}), tmp_path / "run")
+    sizes = [sum(counts) for counts in json.loads((run.directory / "run.json").read_text())["partition"]["counts"]]
+    assert min(sizes) < max(sizes)
+    rounds = round(run.rows[-1]["round"] / run.rows[-1]["epoch"])
+    note = f"The nodes hold {min(sizes)} to {max(sizes)} samples. An epoch is {rounds} rounds for all of them, the mean"
+    assert note in without_scripts(comparison_page(collect([run]), "t"))
 
 
 def test_nothing_comes_from_elsewhere(page):

@@ -58,8 +58,8 @@ class Gradients(Protocol):
         """The same for some of the nodes, whose models these are."""
         ...
 
-    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
-        """Score every node's model and, last, the averaged one; None without samples.
+    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores:
+        """Score every node's model and, last, the averaged one.
 
         Kernels measure accuracy; the simulation asks them for nothing else.
         """

@@ -70,10 +70,8 @@ class AutogradGradients:
         losses, sums, norms = found
         return losses, sums, norms
 
-    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
+    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores:
         """All samples, model by model, in evaluation mode."""
-        if len(samples[1]) == 0:
-            return None
         models = [*self._models.modules, self._models.averaged()]
         return evaluate(models, [samples] * len(models), self._pipeline, workers, self._device, self._task)
 

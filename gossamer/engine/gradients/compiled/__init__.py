@@ -185,11 +185,9 @@ class CompiledGradients:
         losses, sums, norms = map(torch.from_numpy, found)
         return losses, sums, norms
 
-    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores | None:
+    def scores(self, samples: tuple[Tensor, Tensor], workers: Workers) -> Scores:
         """All models on a block of samples at a time, the blocks shared by the workers."""
         inputs, targets = samples[0].contiguous(), samples[1].contiguous()
-        if len(targets) == 0:
-            return None
         x = self._models.x
         average = x.mean(0, keepdim=True)
         starts = range(0, len(targets), SCORED)
