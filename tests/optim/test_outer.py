@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gossamer import methods, optim, topology
 from gossamer.errors import GossamerError
 from gossamer.network import SimulatedNetwork
-from gossamer.optim import Checkpoints, Outer
+from gossamer.optim import Checkpoints, Outer, outer
 from tests.optim.nodes import values
 from tests.optim.tasks import TASKS, fit, flat
 
@@ -116,6 +116,57 @@ def test_by_time() -> None:
     optimizer = Outer(inner_of(model), every=timedelta(microseconds=1))
     fit(model, optimizer, own_data(), 3)
     assert (optimizer.round, optimizer.stats()["steps_before_exchange"]) == (3, 1)
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("step", "every", "steps"), [(0.2, 0.3, 1), (0.2, 0.1, 1), (0.1, 0.35, 3), (0.25, 1.0, 4)])
+def test_by_time_as_many_steps_as_fit(step: float, every: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient is a part of the step, and the exchange, which here takes a second, is none."""
+    clock = Clock()
+    monkeypatch.setattr(outer, "time", clock)
+    model = TASK.model()
+    optimizer = Outer(inner_of(model), every=timedelta(seconds=every))
+    exchange = optimizer._exchange
+
+    def slowly(*args: Any, **options: Any) -> None:
+        exchange(*args, **options)
+        clock.now += 1
+
+    monkeypatch.setattr(optimizer, "_exchange", slowly)
+    exchanged = []
+    for _ in range(3 * steps):
+        clock.now += step
+        fit(model, optimizer, own_data(), 1)
+        exchanged.append(optimizer.round)
+    assert exchanged == [k // steps for k in range(1, 3 * steps + 1)]
+
+
+def test_by_time_a_restart_does_not_begin_the_period_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(outer, "time", clock)
+    model = TASK.model()
+    first = Outer(inner_of(model), every=timedelta(seconds=4.5))
+    for _ in range(2):
+        clock.now += 1
+        fit(model, first, own_data(), 1)
+    saved = first.state_dict()
+    clock.now += 100
+    second = Outer(inner_of(model), every=timedelta(seconds=4.5))
+    second.load_state_dict(saved)
+    rounds = []
+    for _ in range(2):
+        clock.now += 1
+        fit(model, second, own_data(), 1)
+        rounds.append(second.round)
+    assert rounds == [0, 1]
 
 
 @pytest.mark.parametrize(
