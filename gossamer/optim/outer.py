@@ -177,7 +177,7 @@ class Outer(DecentralizedOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """That of the exchange, and under "inner" that of the inner optimizer."""
         seconds = time.monotonic() - self._began
-        own = {"taken": self._taken, "local_steps": self._local_steps, "seconds": seconds}
+        own = {"taken": self._taken, "local_steps": self._local_steps, "last": self._last, "seconds": seconds}
         return {**super().state_dict(), "inner": self.inner.state_dict(), "outer": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -208,8 +208,9 @@ class Outer(DecentralizedOptimizer):
                 "The checkpoint says nothing of an inner optimizer: it was saved by another optimizer, not by Outer."
             )
         self.inner.load_state_dict(state_dict["inner"])
-        self._taken, self._local_steps = (int(state_dict["outer"][key]) for key in ("taken", "local_steps"))
-        self._began = time.monotonic() - float(state_dict["outer"]["seconds"])
+        own = state_dict["outer"]
+        self._taken, self._local_steps, self._last = (int(own[key]) for key in ("taken", "local_steps", "last"))
+        self._began = time.monotonic() - float(own["seconds"])
 
     def stats(self) -> dict[str, Any]:
         """Those of every optimizer, the steps of the inner one, and how many came before the last exchange."""

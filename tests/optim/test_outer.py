@@ -169,6 +169,17 @@ def test_by_time_a_restart_does_not_begin_the_period_again(monkeypatch: pytest.M
     assert rounds == [0, 1]
 
 
+def test_a_restart_goes_on_counting() -> None:
+    model = TASK.model()
+    before, after = (Outer(inner_of(model), every=3) for _ in range(2))
+    fit(model, before, own_data(), 7)
+    after.load_state_dict(before.state_dict())
+    counted = [
+        {key: o.stats()[key] for key in ("round", "local_steps", "steps_before_exchange")} for o in (before, after)
+    ]
+    assert counted == 2 * [{"round": 2, "local_steps": 7, "steps_before_exchange": 3}]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
