@@ -18,6 +18,9 @@ from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.optimizers import Options
 from gossamer.optim.param_groups import Rule
 
+_NO_SETTINGS = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
+"""What a parameter group of torch holds besides hyper-parameters: what it trains, and how it is computed."""
+
 
 class Outer(DecentralizedOptimizer):
     """`every` steps of an `inner` torch optimizer, then one round of a method.
@@ -78,6 +81,7 @@ class Outer(DecentralizedOptimizer):
         self.inner, self.every = inner, every
         self._taken = self._local_steps = self._last = 0
         self._mean: float | None = None
+        self._inner_facts: dict[str, str] = {}
         self._began = time.monotonic()
         self._factor_now = 1.0
         parameters = [p for group in inner.param_groups for p in group["params"]]
@@ -141,7 +145,10 @@ class Outer(DecentralizedOptimizer):
         self._mean = None if None in steps else sum(steps) / len(steps)
 
     def _facts(self) -> dict[str, str]:
-        return {"inner optimizer": type(self.inner).__name__, **super()._facts()}
+        """Before the first exchange also the inner settings: later, schedulers of unequal `every` make them differ."""
+        self._inner_facts = self._inner_facts or _settings(self.inner)
+        inner = {} if self.round else self._inner_facts
+        return {"inner optimizer": type(self.inner).__name__, **inner, **super()._facts()}
 
     def _unscale(self, scale: float) -> None:
         """What GradScaler does before any other optimizer's step."""
@@ -215,3 +222,15 @@ class Outer(DecentralizedOptimizer):
     def stats(self) -> dict[str, Any]:
         """Those of every optimizer, the steps of the inner one, and how many came before the last exchange."""
         return {**super().stats(), "local_steps": self._local_steps, "steps_before_exchange": self._last}
+
+
+def _settings(inner: torch.optim.Optimizer) -> dict[str, str]:
+    """The hyper-parameters of an inner optimizer, by parameter group."""
+    facts: dict[str, str] = {}
+    for number, group in enumerate(inner.param_groups):
+        where = f" of parameter group {number}" if len(inner.param_groups) > 1 else ""
+        for name, value in group.items():
+            plain = value.tolist() if isinstance(value, torch.Tensor) else value
+            if name not in _NO_SETTINGS and isinstance(plain, float | int | str | list | tuple | None):
+                facts[f"{name} of the inner optimizer{where}"] = str(plain)
+    return facts

@@ -257,6 +257,24 @@ def work(rank: int, directory: str) -> dict[str, Any]:
         fit(model, optimizer, own_data(rank), 1)
     except GossamerError as error:
         found["other optimizer"] = str(error)
+    found["other settings"] = {}
+    for setting, other in (("lr", 0.01), ("momentum", 0.5), ("weight_decay", 0.1)):
+        model = TASK.model()
+        chosen = {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.0} | ({setting: other} if rank == 2 else {})
+        optimizer = Outer(torch.optim.SGD(model.parameters(), **chosen), every=2, topology=RING, timeout=20)
+        with pytest.raises(GossamerError) as caught:
+            fit(model, optimizer, own_data(rank), 1)
+        found["other settings"][setting] = str(caught.value)
+
+    model = TASK.model()  # the first gradients come from a schedule that goes by each node's own steps
+    optimizer = Outer(inner := inner_of(model), every=rank + 1, topology=RING)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(inner, gamma=0.9)
+    for _ in range(rank + 1):
+        fit(model, optimizer, own_data(rank), 1)
+        schedule.step()
+    next(model.parameters()).requires_grad_(False)  # the nodes meet again
+    fit(model, optimizer, own_data(rank), rank + 1)
+    found["own schedule"] = optimizer.round
     return found
 
 
@@ -323,3 +341,13 @@ def test_compressed_exchanges_are_short(four: list[dict[str, Any]]) -> None:
 
 def test_the_nodes_agree_on_the_inner_optimizer(four: list[dict[str, Any]]) -> None:
     assert all("inner optimizer" in node["other optimizer"] for node in four)
+
+
+@pytest.mark.parametrize("setting", ["lr", "momentum", "weight_decay"])
+def test_the_nodes_agree_on_the_inner_settings(four: list[dict[str, Any]], setting: str) -> None:
+    for node in four:
+        assert f"do not agree on the {setting} of the inner optimizer" in node["other settings"][setting]
+
+
+def test_schedules_go_by_the_steps_of_each_node(four: list[dict[str, Any]]) -> None:
+    assert [node["own schedule"] for node in four] == [2] * 4
