@@ -134,6 +134,10 @@ def test_specs(compressor: Compressor) -> None:
         ("motef:compress=quantize:bits=1+block=100", "must be a power of 2 long, not 100"),
         ("choco-sgdm:compress=topk", "no compressor 'topk'; did you mean 'top-k'"),
         ("motef:compress=top-k", "needs share, as in 'top-k:share=0.3'"),
+        (
+            "motef:compress=quantize:bits=4,block=256",
+            r"no parameter of motef 'block'.* write compress=quantize:bits=4\+block=256\.",
+        ),
         ("motef:gamma=0", "needs gamma > 0"),
         ("motef:gamma=1.5", "gamma of at most 1"),
         ("k-gt:every=0", "'every'.* of K-GT must be a whole number of at least 1"),
