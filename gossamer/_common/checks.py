@@ -156,12 +156,16 @@ def parameters(
     """
     declared = {k: p for k, p in signature(build).parameters.items() if k not in given}
     found: dict[str, Value] = {}
+    before = ""
     for item in filter(None, map(str.strip, text.split(","))):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not declared:
             raise InputError(f"The {kind} '{name}' takes no parameters, so leave out ':{text}'.")
         if key not in declared:
-            raise unknown(f"parameter of {name}", key, declared)
+            error = unknown(f"parameter of {name}", key, declared)
+            hint = f" If it belongs to {before}, write {before}+{item}." if ":" in before else ""
+            raise InputError(f"{error}{hint}")
+        before = item
         try:
             if not equals:
                 raise ValueError

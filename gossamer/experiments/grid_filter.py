@@ -1,6 +1,6 @@
 """The part of a grid that `--only` selects."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gossamer._common.checks import normalized
@@ -18,6 +18,8 @@ KEYS = (*Experiment.keys(), "k", "alpha")
 def wanted(texts: Iterable[str]) -> Wanted:
     """The conditions in texts such as `k=4,10`; a parameter after a comma belongs to the value before it.
 
+    So does `every` after a method, or `weight_decay` after an inner optimizer, that takes it as a parameter.
+
     >>> wanted(["k=4,10", "method=dsgd,abm:beta=0.5,nesterov=true"])
     {'k': ['4', '10'], 'method': ['dsgd', 'abm:beta=0.5,nesterov=true']}
     """
@@ -26,9 +28,11 @@ def wanted(texts: Iterable[str]) -> Wanted:
         key = ""
         for part in filter(None, map(str.strip, text.split(","))):
             name, equals, value = part.partition("=")
-            if key and equals and ":" not in name and name.strip() not in KEYS and ":" in found[key][-1]:
-                found[key][-1] += f",{part}"
-                continue
+            if key and equals and ":" not in name and ":" in found[key][-1]:
+                longer = f"{found[key][-1]},{part}"
+                if name.strip() not in KEYS or _can_be_made(key, longer):
+                    found[key][-1] = longer
+                    continue
             if equals and ":" not in name:
                 key, part = name.strip(), value.strip()
             if not key or not part:
@@ -38,6 +42,21 @@ def wanted(texts: Iterable[str]) -> Wanted:
                 )
             found.setdefault(key, []).append(part)
     return found
+
+
+def _can_be_made(key: str, spec: str) -> bool:
+    """Whether `spec` names a method or an inner optimizer with parameters that it takes."""
+    from gossamer import methods
+    from gossamer.engine import local_steps
+
+    makers: dict[str, Callable[[str], object]] = {"method": methods.get, "inner": local_steps.by_name}
+    if key not in makers:
+        return False
+    try:
+        makers[key](spec)
+    except InputError:
+        return False
+    return True
 
 
 def part_of(grid: Grid, wanted: Wanted) -> Grid:

@@ -1,18 +1,28 @@
 """What exchanges cost on a slow link: bytes, seconds on the wire, and how many of them computing hides."""
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from gossamer import methods
 from gossamer._common.checks import is_finite_number, whole_number
+from gossamer.compression import Compressed
 from gossamer.errors import InputError
 from gossamer.methods import Method
 from gossamer.methods.contract import MethodChoice
-from gossamer.topology import Mixing, Topology
+from gossamer.network import SimulatedNetwork
+from gossamer.network.contract import Ready
+from gossamer.topology import Mixing, Topology, complete
 
 HEADERS = 1514 / 1448
 """What Ethernet, IP and TCP add to the bytes of a message: a full frame over what it carries."""
+
+SAMPLE = 1 << 20
+"""Of a longer vector, compressing so many numbers is measured; it takes as long for each of the others."""
+_STEPS = 7
 
 _PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 COUNTS = {**_PREFIXES, "B": 1e9}
@@ -33,8 +43,10 @@ class Traffic:
     """How long an exchange is on the wire."""
     waiting: float
     """What remains of that when computing has hidden the rest: the nodes wait."""
+    coding: float
+    """How long that site computes in an exchange to compress and to unpack, on one thread of this machine."""
     step: float
-    """The mean time of a step, waiting included."""
+    """The mean time of a step, waiting and compressing included."""
 
     @property
     def hidden(self) -> float:
@@ -55,7 +67,7 @@ def plan(
     `step` is the time of a training step without messages, in seconds. `every` is the number of steps for each
     exchange: the argument of a method that has it, or of `optim.Outer` around any other. An exchange takes as long as
     the site with the most neighbours needs for sending; a message that overlaps is on its way during all steps up to
-    the next exchange.
+    the next exchange. What it takes to compress and to unpack is measured, on this machine and in this call.
 
     >>> from gossamer.topology import ring
     >>> traffic = plan("motef", ring(8), parameters=1_000_000, link=1e8, step=0.2)
@@ -69,14 +81,53 @@ def plan(
             raise InputError(f"{what} must be a number above 0, not {value!r}.")
     chosen.check(topology)
     facts, period = chosen.facts, outer * chosen.facts.every
+    busiest = float(np.mean([_most_messages(mixing) for mixing in topology.mixings]))
     if facts.sends == "all-reduce":
         sent = 2 * (topology.n - 1) / topology.n * dim * 4
     else:
-        busiest = float(np.mean([_most_messages(mixing) for mixing in topology.mixings]))
         sent = facts.sends * busiest * chosen.compressor.bytes(dim)
     wire = 8 * sent * HEADERS / link
     waiting = max(0.0, wire - period * step) if facts.overlaps else wire
-    return Traffic(chosen, period, sent, wire, waiting, step + waiting / period)
+    coding = coding_time(chosen, dim, round(busiest)) if facts.compresses else 0.0
+    return Traffic(chosen, period, sent, wire, waiting, coding, step + (waiting + coding) / period)
+
+
+class _AsWithNeighbours(SimulatedNetwork):
+    """One node that encodes and decodes as if it had neighbours, which send what it sends itself."""
+
+    def __init__(self, neighbours: int) -> None:
+        super().__init__(complete(1))
+        self.neighbours = neighbours
+
+    def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Ready:
+        """What the node sent, after as much work as if it had arrived from all neighbours."""
+        for vector in vectors:
+            if isinstance(vector, Compressed):
+                (wire,), (row,) = vector.wire(), vector.values
+                total = torch.zeros_like(row, dtype=torch.float64)
+                for _ in range(self.neighbours):
+                    total.add_(vector.compressor.decode(wire, row), alpha=0.5)
+        return super().mix(*vectors, round=round, out=out)
+
+
+@torch.no_grad()
+def coding_time(method: Method, dim: int, neighbours: int) -> float:
+    """The seconds of a step of a method that compresses, for `dim` numbers, on one thread and without any wire."""
+    net, length = _AsWithNeighbours(neighbours), min(dim, SAMPLE)
+    generator = torch.Generator().manual_seed(0)
+    x, seconds = torch.randn(1, length, generator=generator), []
+    state = method.initial(x, net)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for r in range(_STEPS):
+            gradient = torch.randn(1, length, generator=generator)
+            began = time.perf_counter()
+            method.step(state, x, gradient, 1e-3, net, r)
+            seconds.append(time.perf_counter() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return min(seconds) * dim / length  # whatever else keeps the processor busy makes it longer
 
 
 def amount(text: str, what: str, units: dict[str, float], example: str) -> float:

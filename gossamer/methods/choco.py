@@ -67,7 +67,7 @@ class ChocoSGDm(Method):
         sends=1,
         compresses=True,
         uncompressed="dsgdm",
-        needs=Needs(static=True, trouble=TROUBLE),
+        needs=Needs(static=True, symmetric=True, trouble=TROUBLE),
         preserves_mean=True,
         equals_sgd_alone=True,
     )

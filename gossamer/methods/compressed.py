@@ -33,9 +33,13 @@ def consensus_step(method: Method, dim: int) -> Scalar:
 
     What the neighbours know is old: of each change the share delta arrives at once, delta of the rest a round later, so
     that the mean age is a = (1 - delta)/delta rounds. A step X <- X + gamma (W - I) X that is computed from values a
-    rounds old is stable where gamma lambda < 2 sin(pi/(2 (2a + 1))) for every eigenvalue lambda of I - W. No lambda is
-    above 2, and sin t >= 2 t/pi, so gamma = 1/(2a + 1) = delta/(2 - delta) is stable on every graph. It is 1 where
-    nothing is left out.
+    rounds old is stable where gamma lambda < 2 sin(pi/(2 (2a + 1))) for every eigenvalue lambda of I - W, if all of
+    them are real, as they are for a symmetric W. No lambda is above 2, and sin t >= 2 t/pi, so gamma = 1/(2a + 1) =
+    delta/(2 - delta) is stable for every symmetric W. It is 1 where nothing is left out.
+
+    The lambda of a long directed ring are almost imaginary: a difference goes round it instead of dying out, and what
+    is old points to where the difference has been. There MoTEF diverged under every compressor, with 2 bits even at a
+    gamma of 0.5. So these methods need a symmetric W.
     """
     given: Scalar | None = getattr(method, "gamma")  # noqa: B009 - methods with messages to compress have one
     delta = method.compressor.contraction(dim)

@@ -79,8 +79,8 @@ class MoTEF(Method):
     Only Qx and Qy travel, and they do so during the next gradient. With the identity as compressor and gamma = 1 it is
     Momentum Tracking, written with the same heavy ball U: step sizes mean the same. `compress` names the compressor C;
     `gamma` is the consensus step, by default delta/(2 - delta) for a compressor with the contraction delta: what
-    neighbours know is (1 - delta)/delta rounds old, and with this gamma averaging old values is stable on every graph;
-    `init` as in Momentum Tracking.
+    neighbours know is (1 - delta)/delta rounds old, and with this gamma averaging old values is stable for every
+    symmetric W; `init` as in Momentum Tracking.
 
     Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication compression", ICLR
     2025.
@@ -94,7 +94,7 @@ class MoTEF(Method):
         compresses=True,
         uncompressed="momentum-tracking",
         starts_with_all_reduce=True,
-        needs=Needs(static=True, trouble=TROUBLE),
+        needs=Needs(static=True, symmetric=True, trouble=TROUBLE),
         exact=True,
         preserves_mean=True,
         equals_sgd_alone=True,

@@ -15,7 +15,7 @@ from gossamer.compression import Compressed
 from gossamer.errors import DivergenceError, GossamerError
 from gossamer.network.faults import Fault
 from gossamer.network.waiting import Waiting
-from gossamer.network.wire import END, Envelope, Envelopes, Form, Header, Message, mismatch
+from gossamer.network.wire import END, Envelope, Envelopes, Form, Header, Message, is_finite, mismatch
 from gossamer.topology import Topology
 
 _MOMENT = 1.0
@@ -192,6 +192,11 @@ class Messenger:
         self._flying.remove(pending)
         self.last = pending
 
+    def not_finite(self, peer: int, round: int) -> GossamerError:
+        """The error for a peer's numbers that are not finite; the others are told."""
+        fault = Fault("sent", peer, round)
+        return self.waiting.refuse(str(fault.error(self.name, 0.0)), fault)
+
     def _fault(self, peer: int, mine: Header, theirs: Header | None) -> Fault:
         """What a message that does not match shows of its sender."""
         in_step = theirs is None or (theirs.round, theirs.serial) == (mine.round, mine.serial)
@@ -245,13 +250,14 @@ class Arriving(ABC):
         if not self.arrived:
             try:
                 self.messenger.receive(self)
+                with torch.no_grad():
+                    self.unpack()
             except GossamerError as error:
                 self.messenger.refuse_to_go_on(error)
                 self.abandon()
                 return self.out
-            with torch.no_grad():
-                self.unpack()
-                if self.messenger.probe is not None:
+            if self.messenger.probe is not None:
+                with torch.no_grad():
                     self.messenger.probe(self)
             self.arrived = True
             self.messenger.envelopes.give_back(self.envelope, (message for _, _, message in self.receives))
@@ -320,8 +326,11 @@ class Decoded(Arriving):
         for k, (result, own) in enumerate(zip(self.out, self.parcels, strict=True)):
             result.zero_()
             for j, weight in self.peers.weights:
-                mine = j == self.messenger.node
-                row = own.values if mine else own.compressor.decode(arrived[j][k], own.values)
+                row = own.values
+                if j != self.messenger.node:
+                    row = own.compressor.decode(arrived[j][k], own.values)
+                    if not is_finite(row):  # only here: what is sent next need not show whose number it was
+                        raise self.messenger.not_finite(j, self.header.round)
                 result.add_(row, alpha=weight)
 
     def fill_alone(self) -> None:

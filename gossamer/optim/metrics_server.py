@@ -36,6 +36,8 @@ HELP = {
     "overflows": "Rounds with gradient zero because GradScaler found an overflow.",
     "skipped": "Rounds with gradient zero because the gradient was not finite.",
     "idle": "Rounds with gradient zero because there was nothing to learn from.",
+    "local_steps": "Steps of the inner optimizer so far.",
+    "steps_before_exchange": "Steps of the inner optimizer before the last exchange.",
     "changes": "How often sites have come or gone.",
     "sites": "Sites that are there.",
 }

@@ -259,7 +259,7 @@ class KGT(_Local):
 
 
 class ChocoSGD(DecentralizedOptimizer):
-    """CHOCO-SGD: decentralized SGD whose messages go through the compressor `compress`. Needs a static graph."""
+    """CHOCO-SGD: DSGD whose messages go through the compressor `compress`. Needs a static symmetric graph."""
 
     method = methods.ChocoSGD
 
@@ -276,7 +276,7 @@ class ChocoSGD(DecentralizedOptimizer):
 
 
 class ChocoSGDm(DecentralizedOptimizer):
-    """CHOCO-SGDm: DSGDm whose messages go through the compressor `compress`. Needs a static graph."""
+    """CHOCO-SGDm: DSGDm whose messages go through the compressor `compress`. Needs a static symmetric graph."""
 
     method = methods.ChocoSGDm
 
@@ -294,7 +294,7 @@ class ChocoSGDm(DecentralizedOptimizer):
 
 
 class BEER(DecentralizedOptimizer):
-    """BEER: Gradient Tracking whose messages go through the compressor `compress`. Needs a static graph."""
+    """BEER: Gradient Tracking whose messages go through the compressor `compress`. Needs a static symmetric graph."""
 
     method = methods.BEER
 
@@ -312,7 +312,7 @@ class BEER(DecentralizedOptimizer):
 
 
 class MoTEF(DecentralizedOptimizer):
-    """MoTEF: Momentum Tracking whose messages go through the compressor `compress`. Needs a static graph.
+    """MoTEF: Momentum Tracking whose messages go through the compressor `compress`. Needs a static symmetric graph.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1)

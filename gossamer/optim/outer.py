@@ -18,6 +18,9 @@ from gossamer.optim.decentralized import DecentralizedOptimizer
 from gossamer.optim.optimizers import Options
 from gossamer.optim.param_groups import Rule
 
+_NO_SETTINGS = ("params", "param_names", "foreach", "fused", "capturable", "differentiable")
+"""What a parameter group of torch holds besides hyper-parameters: what it trains, and how it is computed."""
+
 
 class Outer(DecentralizedOptimizer):
     """`every` steps of an `inner` torch optimizer, then one round of a method.
@@ -29,8 +32,9 @@ class Outer(DecentralizedOptimizer):
     Zero gradients, clip them and schedule the step size as usual: the scheduler gets `inner`, the GradScaler and
     `Checkpoints` get this optimizer. `step()` is a step of the inner optimizer; `round` counts the exchanges.
 
-    `every` may differ between the nodes, or be a `timedelta`: as many steps as fit into it. A node then divides its
-    pseudo-gradient by its own number of steps and multiplies it by the mean, so that a fast node does not weigh more.
+    `every` may differ between the nodes, or be a `timedelta`: as many steps as fit into it, at least one, gradients and
+    all else between two exchanges included. A node then divides its pseudo-gradient by its own number of steps and
+    multiplies it by the mean, so that a fast node does not weigh more.
 
     The method is one without a momentum of its own unless you ask for it, because the inner optimizer has one:
     `method="momentum-tracking:beta=0.5"` with a smaller `lr`. The result is not exact for heterogeneous data: the
@@ -77,7 +81,8 @@ class Outer(DecentralizedOptimizer):
         self.inner, self.every = inner, every
         self._taken = self._local_steps = self._last = 0
         self._mean: float | None = None
-        self._began = 0.0
+        self._inner_facts: dict[str, str] = {}
+        self._began = time.monotonic()
         self._factor_now = 1.0
         parameters = [p for group in inner.param_groups for p in group["params"]]
         super().__init__(parameters, lr, chosen.hyperparameters, **options)
@@ -91,8 +96,6 @@ class Outer(DecentralizedOptimizer):
                 f"the optimizer's round has then just gone up."
             )
         rules, scale, overflow = self._meet(self._begin())
-        if not self._taken:
-            self._began = time.monotonic()
         if not overflow:
             self._unscale(scale)
             if self._nonfinite == "skip":
@@ -104,6 +107,7 @@ class Outer(DecentralizedOptimizer):
         if self._is_due():
             self._exchange(now, rules, self._load_movement, overflow=False)
             self._last, self._taken = self._taken, 0
+            self._began = time.monotonic()
 
     def _update(self, now: int, rules: list[Rule], load: Callable[[Bucket, Rule, bool], None], overflow: bool) -> None:
         self._factor_now = self._factor(now) * self._meeting.scale
@@ -141,7 +145,10 @@ class Outer(DecentralizedOptimizer):
         self._mean = None if None in steps else sum(steps) / len(steps)
 
     def _facts(self) -> dict[str, str]:
-        return {"inner optimizer": type(self.inner).__name__, **super()._facts()}
+        """Before the first exchange also the inner settings: later, schedulers of unequal `every` make them differ."""
+        self._inner_facts = self._inner_facts or _settings(self.inner)
+        inner = {} if self.round else self._inner_facts
+        return {"inner optimizer": type(self.inner).__name__, **inner, **super()._facts()}
 
     def _unscale(self, scale: float) -> None:
         """What GradScaler does before any other optimizer's step."""
@@ -161,7 +168,8 @@ class Outer(DecentralizedOptimizer):
 
     def _is_due(self) -> bool:
         if isinstance(self.every, timedelta):
-            return time.monotonic() - self._began >= self.every.total_seconds()
+            seconds = time.monotonic() - self._began
+            return seconds + seconds / self._taken > self.every.total_seconds()  # one more would not fit
         return self._taken >= self.every
 
     def _factor(self, now: int) -> float:
@@ -175,7 +183,8 @@ class Outer(DecentralizedOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """That of the exchange, and under "inner" that of the inner optimizer."""
-        own = {"taken": self._taken, "local_steps": self._local_steps}
+        seconds = time.monotonic() - self._began
+        own = {"taken": self._taken, "local_steps": self._local_steps, "last": self._last, "seconds": seconds}
         return {**super().state_dict(), "inner": self.inner.state_dict(), "outer": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -186,7 +195,7 @@ class Outer(DecentralizedOptimizer):
     def rejoin(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
         """See `DecentralizedOptimizer.rejoin`; a new node also starts with the inner state that it is given."""
         self._load_inner(state_dict)
-        self._taken = 0
+        self._taken, self._began = 0, time.monotonic()
         super().rejoin(state_dict, holders)
 
     def continue_among(self, state_dict: dict[str, Any], holders: Sequence[int]) -> None:
@@ -206,8 +215,22 @@ class Outer(DecentralizedOptimizer):
                 "The checkpoint says nothing of an inner optimizer: it was saved by another optimizer, not by Outer."
             )
         self.inner.load_state_dict(state_dict["inner"])
-        self._taken, self._local_steps = (int(state_dict["outer"][key]) for key in ("taken", "local_steps"))
+        own = state_dict["outer"]
+        self._taken, self._local_steps, self._last = (int(own[key]) for key in ("taken", "local_steps", "last"))
+        self._began = time.monotonic() - float(own["seconds"])
 
     def stats(self) -> dict[str, Any]:
         """Those of every optimizer, the steps of the inner one, and how many came before the last exchange."""
         return {**super().stats(), "local_steps": self._local_steps, "steps_before_exchange": self._last}
+
+
+def _settings(inner: torch.optim.Optimizer) -> dict[str, str]:
+    """The hyper-parameters of an inner optimizer, by parameter group."""
+    facts: dict[str, str] = {}
+    for number, group in enumerate(inner.param_groups):
+        where = f" of parameter group {number}" if len(inner.param_groups) > 1 else ""
+        for name, value in group.items():
+            plain = value.tolist() if isinstance(value, torch.Tensor) else value
+            if name not in _NO_SETTINGS and isinstance(plain, float | int | str | list | tuple | None):
+                facts[f"{name} of the inner optimizer{where}"] = str(plain)
+    return facts

@@ -14,6 +14,7 @@ def test_the_command(gossamer):
     assert "not on this graph: d2" in out
     told = json.loads(gossamer("plan", *options, own, "--json")[0])
     assert told["momentum-tracking"]["bytes"] == 4 * 4 * 25.6e6
+    assert told[own]["coding"] > 0 == told["momentum-tracking"]["coding"]
     assert told[own]["waiting"] == 0 < told["momentum-tracking"]["waiting"]
     _, err = gossamer("plan", "--method", "d2", code=2)
     assert "weights='lazy'" in err

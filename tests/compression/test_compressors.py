@@ -9,10 +9,32 @@ import torch
 from gossamer import compression, methods, topology
 from gossamer.compression import Compressor, Identity, Quantize, RandomK, TopK, bits
 from gossamer.errors import GossamerError
+from gossamer.network.wire import Header, Message
 
 GOLDEN = Path(__file__).with_name("wire.json")
 ALL = [Identity(), *(Quantize(bits) for bits in range(1, 17)), Quantize(3, block=5), TopK(0.1), TopK(0.01), TopK(1.0)]
 ALL += [RandomK(0.1), RandomK(0.01, seed=3)]
+
+
+MORE = [
+    (Quantize(1, block=8), 21),  # several blocks
+    (TopK(0.01), 40),
+    (TopK(0.01), 41),  # from here on, positions of two bytes are the shorter ones
+    (TopK(0.03), 57),  # two of them
+    (TopK(0.00004), 65_600),  # in two ranges
+]
+
+
+def written_down(dim: int) -> torch.Tensor:
+    """A vector that needs no random numbers; of a long one, two numbers are larger."""
+    vector = torch.tensor([((7 * k) % 11 - 5) / 4 for k in range(dim)])
+    if dim > 21:
+        vector[-1], vector[dim // 2] = 9.0, -7.0
+    return vector
+
+
+def hexadecimal(wire: torch.Tensor) -> str:
+    return bytes(wire.tolist()).hex()
 
 
 def stack(dim: int, rows: int = 3, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -104,15 +126,28 @@ def test_random_positions_change_with_the_turn_and_the_seed() -> None:
 
 
 def test_wire_formats_stay_as_they_are() -> None:
-    """The bytes of a vector of 21 numbers, written down: another version must be able to read them."""
-    vector = torch.tensor([((7 * k) % 11 - 5) / 4 for k in range(21)])
+    """The bytes, written down: another version must be able to read them."""
     golden = json.loads(GOLDEN.read_text("utf-8"))
-    made = {str(c): bytes(c.compress(vector, turn=2).wire().tolist()).hex() for c in ALL}
+    cases = {f"{c} of {dim}": (c, dim) for c, dim in [*((c, 21) for c in ALL), *MORE]}
+    made = {name: hexadecimal(c.compress(written_down(dim), turn=2).wire()) for name, (c, dim) in cases.items()}
     assert made == golden
-    for spec, text in golden.items():
-        compressor = compression.get(spec)
-        wire = torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8)
+    for name, (compressor, dim) in cases.items():
+        vector = written_down(dim)
+        wire = torch.tensor(list(bytes.fromhex(golden[name])), dtype=torch.uint8)
         assert torch.equal(compressor.decode(wire, vector), compressor.compress(vector, turn=2).values)
+
+
+def test_a_whole_message_stays_as_it_is() -> None:
+    """A header and two compressed vectors, one after the other."""
+    wires = tuple(c.compress(written_down(21), turn=2).wire() for c in (Quantize(2), TopK(0.01)))
+    message = Message(tuple(wire.shape for wire in wires), torch.uint8, torch.device("cpu"))
+    message.fill(wires)
+    message.write(Header(round=3, serial=258, node=5, lr=0.75, settings=0x1234567890, stop=7, fault=9))
+    assert hexadecimal(message.raw) == (
+        "72656d6173736f67" "0300000000000000" "0201000000000000" "0500000000000000"
+        "000000000000e83f" "9078563412000000" "0700000000000000" "0900000000000000"
+        "d8b618b62d024545453f" "0000a0bf010000"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("compressor", ALL, ids=str)
@@ -134,6 +169,10 @@ def test_specs(compressor: Compressor) -> None:
         ("motef:compress=quantize:bits=1+block=100", "must be a power of 2 long, not 100"),
         ("choco-sgdm:compress=topk", "no compressor 'topk'; did you mean 'top-k'"),
         ("motef:compress=top-k", "needs share, as in 'top-k:share=0.3'"),
+        (
+            "motef:compress=quantize:bits=4,block=256",
+            r"no parameter of motef 'block'.* write compress=quantize:bits=4\+block=256\.",
+        ),
         ("motef:gamma=0", "needs gamma > 0"),
         ("motef:gamma=1.5", "gamma of at most 1"),
         ("k-gt:every=0", "'every'.* of K-GT must be a whole number of at least 1"),

@@ -77,6 +77,12 @@ def test_what_is_kept_stays_in_order_and_the_grid_keeps_its_name():
             {"partition": ["dirichlet:alpha=0.1,min_size=100", "iid"]},
         ),
         (["method=abm:beta=0.5,k=4"], {"method": ["abm:beta=0.5"], "k": ["4"]}),
+        (["method=k-gt:beta=0.9,every=5,dsgd"], {"method": ["k-gt:beta=0.9,every=5", "dsgd"]}),
+        (["method=abm:beta=0.5,every=5"], {"method": ["abm:beta=0.5"], "every": ["5"]}),
+        (
+            ["inner=sgd:momentum=0.9,weight_decay=0.001,lr=0.1"],
+            {"inner": ["sgd:momentum=0.9,weight_decay=0.001"], "lr": ["0.1"]},
+        ),
     ],
 )
 def test_words_are_read(texts, found):

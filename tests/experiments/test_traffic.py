@@ -3,8 +3,10 @@
 import pytest
 
 from gossamer import methods, topology
+from gossamer.compression import Quantize
 from gossamer.engine.history import bytes_per_node
 from gossamer.errors import InputError
+from gossamer.experiments import traffic
 from gossamer.experiments.traffic import COUNTS, HEADERS, RATES, TIMES, amount, plan
 
 SLOW = {"parameters": 1_000_000, "link": 1e8, "step": 0.2}
@@ -34,16 +36,35 @@ def test_what_overlaps_is_hidden_behind_all_steps_up_to_the_next_exchange():
 
 def test_what_does_not_overlap_is_waited_for():
     wire = on_the_wire(2 * 4_000_000)
-    traffic = plan("dsgdm", topology.ring(8), **SLOW, every=4)
-    assert (traffic.hidden, traffic.waiting) == pytest.approx((0.0, wire))
-    assert traffic.step == pytest.approx(0.2 + wire / 4)
+    found = plan("dsgdm", topology.ring(8), **SLOW, every=4)
+    assert (found.hidden, found.waiting) == pytest.approx((0.0, wire))
+    assert found.step == pytest.approx(0.2 + wire / 4)
+
+
+def test_compressing_is_measured_and_a_part_of_the_step(monkeypatch):
+    ring = topology.ring(8)
+    assert plan("momentum-tracking", ring, **SLOW).coding == 0
+    found = plan("motef", ring, **SLOW, every=4)
+    assert found.coding > 1e-4  # of a million numbers, which alone take longer to read
+    assert found.step == pytest.approx(0.2 + found.coding / 4)
+    monkeypatch.setattr(traffic, "SAMPLE", 50_000)
+    few, many = (plan("motef", ring, **{**SLOW, "parameters": count}).coding for count in (50_000, 50_000_000))
+    assert many > 100 * few
+
+
+def test_the_busiest_site_unpacks_what_all_its_neighbours_send(monkeypatch):
+    unpacked = []
+    decode = Quantize.decode
+    monkeypatch.setattr(Quantize, "decode", lambda *args: (unpacked.append(1), decode(*args))[1])
+    assert traffic.coding_time(methods.get("motef"), 100, neighbours=7) > 0
+    assert len(unpacked) == traffic._STEPS * 2 * 7
 
 
 def test_every_is_the_methods_own_where_it_has_one():
     ring = topology.ring(8)
     assert plan("k-gt", ring, **SLOW).every == 5
-    traffic = plan("k-gt", ring, **SLOW, every=10)
-    assert (traffic.every, traffic.method.facts.every) == (10, 10)
+    found = plan("k-gt", ring, **SLOW, every=10)
+    assert (found.every, found.method.facts.every) == (10, 10)
     assert plan("momentum-tracking", ring, **SLOW, every=10).method.facts.every == 1
 
 

@@ -8,6 +8,7 @@ import torch
 
 from gossamer import methods, topology
 from gossamer.engine import minimize
+from gossamer.errors import GossamerError
 from gossamer.methods import Method, compressed
 from gossamer.network import SimulatedNetwork
 from gossamer.problems import Quadratic
@@ -197,6 +198,14 @@ def test_the_usual_gamma_does_not_diverge(name: str, compress: str, rounds: int)
             method.step(state, x, gradient(r % 60, x), 0.05, net, r)
             largest[r // tenth] = max(largest[r // tenth], float(x.abs().max()))
         assert largest[-1] < 2 * max(largest[:5]) < 100, f"{name} with {compress} on {where}: {largest}"
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_weights_must_be_symmetric(name: str) -> None:
+    """On a directed ring the eigenvalues are complex, and old values make a difference grow as it goes round."""
+    directed = topology.from_matrix((np.eye(5) + np.roll(np.eye(5), 1, axis=0)) / 2)
+    with pytest.raises(GossamerError, match=r"needs symmetric weights, but .* some W_ij differs from W_ji"):
+        methods.get(name).check(directed)
 
 
 @pytest.mark.parametrize("compress", ["quantize:bits=1", "quantize:bits=2"])

@@ -769,18 +769,21 @@ def skipped(rank: int) -> dict[str, Any]:
     return {"same": torch.equal(*results), "skipped": node.optimizer.stats()["skipped"]}
 
 
-def poisoned(rank: int) -> str:
-    """Node 2 sends what is not finite without looking."""
-    node = ring_of_five(rank, optim.DSGD)
-    node.step(2)
-    if rank == 2:
-        cases_wire.is_finite = lambda tensor: True
-        with torch.no_grad():
-            next(node.model.parameters()).fill_(float("nan"))
-    try:
-        return said(lambda: node.step(9))
-    finally:
-        cases_wire.is_finite = wire.is_finite
+def poisoned(rank: int) -> dict[str, str]:
+    """Node 2 sends what is not finite without looking, as it is or compressed."""
+    results = {}
+    for make in (optim.DSGD, optim.ChocoSGD):
+        node = ring_of_five(rank, make)
+        node.step(2)
+        if rank == 2:
+            cases_wire.is_finite = lambda tensor: True
+            with torch.no_grad():
+                next(node.model.parameters()).fill_(float("nan"))
+        try:
+            results[make.__name__] = said(lambda: node.step(9))  # noqa: B023
+        finally:
+            cases_wire.is_finite = wire.is_finite
+    return results
 
 
 def root_of_silence(rank: int) -> tuple[str, float]:

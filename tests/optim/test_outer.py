@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gossamer import methods, optim, topology
 from gossamer.errors import GossamerError
 from gossamer.network import SimulatedNetwork
-from gossamer.optim import Checkpoints, Outer
+from gossamer.optim import Checkpoints, Outer, outer
 from tests.optim.nodes import values
 from tests.optim.tasks import TASKS, fit, flat
 
@@ -118,6 +118,68 @@ def test_by_time() -> None:
     assert (optimizer.round, optimizer.stats()["steps_before_exchange"]) == (3, 1)
 
 
+class Clock:
+    """A clock that only the test moves."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("step", "every", "steps"), [(0.2, 0.3, 1), (0.2, 0.1, 1), (0.1, 0.35, 3), (0.25, 1.0, 4)])
+def test_by_time_as_many_steps_as_fit(step: float, every: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient is a part of the step, and the exchange, which here takes a second, is none."""
+    clock = Clock()
+    monkeypatch.setattr(outer, "time", clock)
+    model = TASK.model()
+    optimizer = Outer(inner_of(model), every=timedelta(seconds=every))
+    exchange = optimizer._exchange
+
+    def slowly(*args: Any, **options: Any) -> None:
+        exchange(*args, **options)
+        clock.now += 1
+
+    monkeypatch.setattr(optimizer, "_exchange", slowly)
+    exchanged = []
+    for _ in range(3 * steps):
+        clock.now += step
+        fit(model, optimizer, own_data(), 1)
+        exchanged.append(optimizer.round)
+    assert exchanged == [k // steps for k in range(1, 3 * steps + 1)]
+
+
+def test_by_time_a_restart_does_not_begin_the_period_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(outer, "time", clock)
+    model = TASK.model()
+    first = Outer(inner_of(model), every=timedelta(seconds=4.5))
+    for _ in range(2):
+        clock.now += 1
+        fit(model, first, own_data(), 1)
+    saved = first.state_dict()
+    clock.now += 100
+    second = Outer(inner_of(model), every=timedelta(seconds=4.5))
+    second.load_state_dict(saved)
+    rounds = []
+    for _ in range(2):
+        clock.now += 1
+        fit(model, second, own_data(), 1)
+        rounds.append(second.round)
+    assert rounds == [0, 1]
+
+
+def test_a_restart_goes_on_counting() -> None:
+    model = TASK.model()
+    before, after = (Outer(inner_of(model), every=3) for _ in range(2))
+    fit(model, before, own_data(), 7)
+    after.load_state_dict(before.state_dict())
+    counted = [
+        {key: o.stats()[key] for key in ("round", "local_steps", "steps_before_exchange")} for o in (before, after)
+    ]
+    assert counted == 2 * [{"round": 2, "local_steps": 7, "steps_before_exchange": 3}]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -195,6 +257,24 @@ def work(rank: int, directory: str) -> dict[str, Any]:
         fit(model, optimizer, own_data(rank), 1)
     except GossamerError as error:
         found["other optimizer"] = str(error)
+    found["other settings"] = {}
+    for setting, other in (("lr", 0.01), ("momentum", 0.5), ("weight_decay", 0.1)):
+        model = TASK.model()
+        chosen = {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.0} | ({setting: other} if rank == 2 else {})
+        optimizer = Outer(torch.optim.SGD(model.parameters(), **chosen), every=2, topology=RING, timeout=20)
+        with pytest.raises(GossamerError) as caught:
+            fit(model, optimizer, own_data(rank), 1)
+        found["other settings"][setting] = str(caught.value)
+
+    model = TASK.model()  # the first gradients come from a schedule that goes by each node's own steps
+    optimizer = Outer(inner := inner_of(model), every=rank + 1, topology=RING)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(inner, gamma=0.9)
+    for _ in range(rank + 1):
+        fit(model, optimizer, own_data(rank), 1)
+        schedule.step()
+    next(model.parameters()).requires_grad_(False)  # the nodes meet again
+    fit(model, optimizer, own_data(rank), rank + 1)
+    found["own schedule"] = optimizer.round
     return found
 
 
@@ -261,3 +341,13 @@ def test_compressed_exchanges_are_short(four: list[dict[str, Any]]) -> None:
 
 def test_the_nodes_agree_on_the_inner_optimizer(four: list[dict[str, Any]]) -> None:
     assert all("inner optimizer" in node["other optimizer"] for node in four)
+
+
+@pytest.mark.parametrize("setting", ["lr", "momentum", "weight_decay"])
+def test_the_nodes_agree_on_the_inner_settings(four: list[dict[str, Any]], setting: str) -> None:
+    for node in four:
+        assert f"do not agree on the {setting} of the inner optimizer" in node["other settings"][setting]
+
+
+def test_schedules_go_by_the_steps_of_each_node(four: list[dict[str, Any]]) -> None:
+    assert [node["own schedule"] for node in four] == [2] * 4
