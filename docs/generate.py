@@ -47,6 +47,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "synthetic": measured_blocks.synthetic,
     "privacy": measured_blocks.privacy,
     "peers": measured_blocks.peers,
+    "wire": measured_blocks.wire,
     "benchmarks": measured_blocks.benchmarks,
 }
 BLOCK = re.compile(r"(<!-- made from the code: (\S+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)

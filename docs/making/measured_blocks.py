@@ -217,6 +217,30 @@ def peers() -> str:
     )
 
 
+def wire() -> str:
+    """Steps of a million parameters at 100 Mbit/s: measured, planned, and what was waited for."""
+    rows: dict[str, dict[str, float]] = {}
+    for m in _read(RECORDS / "overlap.json")["measurements"]:
+        setting, _, rest = m["what"].partition(": ")
+        if setting == "a million parameters":
+            method, _, what = rest.rpartition(": ")
+            rows.setdefault(method, {})[what] = m["value"]
+    lines = []
+    for method, told in rows.items():
+        waited = [told[f"waiting for {whom}"] for whom in ("the wire", "neighbours that compute")]
+        off = told["the plan is off by"]
+        lines.append(
+            [
+                f"`{method}`",
+                f"{told['a step']:.2f} s",
+                *(f"{seconds:.3f} s" for seconds in waited),
+                f"{100 * off:.0f} %",
+            ]
+        )
+    head = ["method", "a step takes", "waiting for the wire", "for neighbours that compute", "the plan is off by"]
+    return table(head, lines)
+
+
 def benchmarks() -> str:
     """Every measurement that is recorded, and which benchmarks have no record.
 
