@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,6 +16,8 @@ from gossamer import data
 from gossamer._common import checkpoint_file as checkpoint_files
 from gossamer.engine import Cosine, StepSize
 from gossamer.engine.checkpoints import KEPT, CheckpointDirectory
+from gossamer.engine.gradients.compiled import VERSION
+from gossamer.engine.gradients.compiled.vectors import LANES
 from gossamer.errors import DiskError, GossamerError, InputError
 from tests.engine.digits_nodes import digit_nodes, run_digits, same_bits
 from tests.engine.test_simulate import WithBatchNorm, WithDropout
@@ -37,7 +40,8 @@ def test_a_checkpoint_of_the_other_form_is_continued_but_not_to_the_same_bits(tm
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
     resumed = run_digits(rounds=8, checkpoint=tmp_path)
     assert resumed.simulation.round == 8
-    assert "before round 5 were computed by compiled 2, 8 lanes, those from here on by autograd" in caplog.text
+    form = f"compiled {VERSION}, {LANES[np.dtype(np.float32)]} lanes"
+    assert f"before round 5 were computed by {form}, those from here on by autograd" in caplog.text
     assert "not to the same bits" in caplog.text
 
 

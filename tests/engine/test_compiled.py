@@ -1,6 +1,10 @@
 """The compiled kernels compute what the model itself computes."""
 
 import math
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +19,8 @@ from torch.nn import functional
 from gossamer import DSGD, data, models, topology
 from gossamer.data import Augmentation, Erasing, Normalization, Pipeline
 from gossamer.engine.gradients import compiled
-from gossamer.engine.gradients.compiled import Chain, ChosenSamples, compilation, machine
+from gossamer.engine.gradients.compiled import VERSION, Chain, ChosenSamples, compilation, machine
+from gossamer.engine.gradients.compiled.vectors import LANES
 from gossamer.engine.gradients.recognition import read
 from gossamer.engine.hardware import Workers
 from gossamer.engine.node_models import Layout, NodeModels
@@ -400,18 +405,38 @@ def test_batches_are_those_of_the_pipeline_to_the_bit(inputs, augmentation, mean
     pipeline = Pipeline(Normalization(mean, 0.7), augmentation)
     model = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 9 * 12, CLASSES))
     chain = Chain(read(model, Layout(model)), shape, pipeline)
-    index = torch.randint(0, 40, (2, 13), generator=draw)
-    draws = pipeline.draw(2 * 13, draw)
+    index = torch.randint(0, 40, (2, 21), generator=draw)
+    draws = pipeline.draw(2 * 21, draw)
     x = torch.zeros(2, sum(p.numel() for p in model.parameters()))
     samples = (images, torch.zeros(40, dtype=torch.int64), index, draws)
     chain.gradients(x, torch.zeros_like(x), samples, torch.ones(2, dtype=torch.float64))
-    # What is left is the second batch: two blocks of eight samples, lines of 12 columns and a zero on both sides.
+    # What is left is the second batch in blocks, with lines of 12 columns and a zero on both sides.
     program = chain.program
-    found = chain._workspace(13)[program.pixels : program.pixels + 2 * program.input_block].reshape(2, 3, 9, 14, 8)
-    found = torch.from_numpy(found).movedim(-1, 1).flatten(0, 1)
+    blocks = -(-21 // program.lanes)
+    found = chain._workspace(21)[program.pixels : program.pixels + blocks * program.input_block]
+    found = torch.from_numpy(found.reshape(blocks, 3, 9, 14, program.lanes)).movedim(-1, 1).flatten(0, 1)
     assert (found[..., [0, -1]] == 0).all()
     expected = pipeline.batch(images, index.flatten(), draws)
-    assert torch.equal(found[:13, ..., 1:-1], expected[13:])
+    assert torch.equal(found[:21, ..., 1:-1], expected[21:])
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="the features are named for x86")
+def test_numba_setting_of_the_processor_decides_the_lanes():
+    code = """if True:
+        import gossamer as gs
+        nodes = gs.data.load("digits").split(gs.partition.iid(nodes=2))
+        run = gs.simulate(gs.models.SmallCNN, nodes, "dsgd", "ring", lr=0.1, batch_size=20, rounds=3)
+        print(run.simulation.gradients.form, run.history["train_loss"][-1], sep=";")
+    """
+    found = []
+    for features in ("+avx2,+fma", None):
+        environment = os.environ | ({"NUMBA_CPU_FEATURES": features} if features else {})
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        found.append(done.stdout.strip().split(";"))
+    (avx2, loss), (own, same) = found
+    assert avx2 == f"compiled {VERSION}, 8 lanes"
+    assert own == f"compiled {VERSION}, {LANES[np.dtype(np.float32)]} lanes"
+    assert float(loss) == pytest.approx(float(same), rel=1e-5)
 
 
 def simulation(model: nn.Module, nodes: int = 4, batch: int = 8, pixels: int = 32) -> Simulation:

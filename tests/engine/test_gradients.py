@@ -4,6 +4,7 @@ import collections
 import copy
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from torch.nn.utils import parametrizations
 from gossamer import data, models, simulate
 from gossamer.data import Augmentation, Erasing
 from gossamer.engine.gradients.autograd import AutogradGradients
-from gossamer.engine.gradients.compiled import Chain, CompiledGradients
+from gossamer.engine.gradients.compiled import VERSION, Chain, CompiledGradients
+from gossamer.engine.gradients.compiled.vectors import LANES
 from gossamer.engine.gradients.recognition import ChainPlan, read
 from gossamer.engine.hardware import Workers
 from gossamer.engine.node_models import Layout, NodeModels
@@ -181,7 +183,8 @@ def test_the_simulator_gets_the_same_by_kernels_and_by_the_model(sizes, monkeypa
     assert len(compiled.simulation.models.modules._made) == 1
     monkeypatch.setattr("gossamer.engine.gradients.compiled.is_worthwhile", lambda *_: False)
     by_the_model = simulate(models.LeNet, nodes, "momentum-tracking", "ring", **options)
-    assert [run.simulation.gradients.form for run in (compiled, by_the_model)] == ["compiled 2, 8 lanes", "autograd"]
+    forms = [run.simulation.gradients.form for run in (compiled, by_the_model)]
+    assert forms == [f"compiled {VERSION}, {LANES[np.dtype(np.float32)]} lanes", "autograd"]
     torch.testing.assert_close(compiled.simulation.models.x, by_the_model.simulation.models.x, rtol=1e-3, atol=1e-5)
     for figure in ("train_loss", "gradient_norm", "loss"):
         assert compiled.history[figure][1:] == pytest.approx(by_the_model.history[figure][1:], rel=1e-4)

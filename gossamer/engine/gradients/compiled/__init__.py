@@ -249,8 +249,8 @@ def _has_fused_products() -> bool:
     return platform.machine().lower() not in ("x86_64", "amd64") or bool(features.get("fma"))
 
 
-# The samples of the comparison are chosen from so many. Nine or more of them fill a block and begin another.
-CANDIDATES, COMPARED = 32, 11
+# The samples of the comparison are chosen from so many. More than 16 of them fill a block and begin another.
+CANDIDATES, COMPARED = 64, 19
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 

@@ -9,14 +9,25 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic, models, overload, register_model
 
-LANES = {np.dtype(np.float32): 8, np.dtype(np.float64): 4}
-"""Samples in a vector: 32 bytes, which is one register of AVX2 and two of NEON."""
+
+def _vector_bits() -> int:
+    """One register of AVX-512 where there is one, else one of AVX2 or two of NEON."""
+    features = numba.config.CPU_FEATURES  # NUMBA_CPU_FEATURES in the environment decides what numba compiles for
+    features = get_host_cpu_features() if features is None else features
+    return 512 if "+avx512f" in features.split(",") else 256
+
+
+_BITS = _vector_bits()
+LANES = {np.dtype(np.float32): _BITS // 32, np.dtype(np.float64): _BITS // 64}
+"""Samples in a vector."""
 
 
 class Vector(types.Type):
@@ -24,7 +35,7 @@ class Vector(types.Type):
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
-        self.lanes = 256 // dtype.bitwidth
+        self.lanes = _BITS // dtype.bitwidth
         super().__init__(name=f"Vector({dtype}, {self.lanes})")
 
 
