@@ -9,6 +9,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,23 @@ def network_verbs(rank: int) -> dict[str, Any]:
         "wrong node": said(lambda: DistributedNetwork(RING, node=7)),
         "wrong label": said(lambda: DistributedNetwork(RING, node="paris")),
         "same node": said(lambda: DistributedNetwork(RING, node=0, timeout=PATIENCE).join()),
+        "threads": _threads(),
     }
+
+
+def _threads() -> list[tuple[str, tuple[bool, int]]]:
+    """This process's threads on Linux: the name; whether it lets others finish first, and how nice it is."""
+    tasks = Path("/proc/self/task")
+    return [
+        (
+            (task / "comm").read_text().strip(),
+            (
+                os.sched_getscheduler(int(task.name)) == os.SCHED_BATCH,
+                os.getpriority(os.PRIO_PROCESS, int(task.name)),
+            ),
+        )
+        for task in (tasks.iterdir() if tasks.is_dir() else [])
+    ]
 
 
 # The life of an optimizer ---------------------------------------------------------------------------------------------

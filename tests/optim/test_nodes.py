@@ -82,6 +82,16 @@ def test_the_consensus_distance_is_what_it_is_called() -> None:
         assert expected > 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads cannot be told apart")
+def test_the_threads_of_gloo_do_not_interrupt_training() -> None:
+    for r in four("network_verbs"):
+        usual = os.getpriority(os.PRIO_PROCESS, 0)
+        gloo = {how for name, how in r["threads"] if name.startswith("gloo")}
+        others = {how for name, how in r["threads"] if not name.startswith("gloo")}
+        assert gloo == {(True, usual + 5)}, "once, however many networks there are"
+        assert others == {(False, usual)}
+
+
 def test_bf16_wire_keeps_the_mean() -> None:
     results = four("bf16_wire")
 
