@@ -6,21 +6,25 @@ Every node is a process in its own network namespace, connected to the others by
 direction (tc tbf). First the transfer is measured: all nodes start at once and only wait for the neighbours' messages.
 Then Momentum Tracking, which sends two vectors, and DSGDm, which sends one, train with a compute time of at least 1.5
 times the transfer of the two vectors. "sleep" sleeps instead of computing, on a ring of four; "lenet" is LeNet's
-forward and backward pass on one core each, on two nodes, with a batch large enough for that time. Waiting times come
-from `optimizer.stats()`. All figures are medians over the rounds, of the worst node.
+forward and backward pass on one core each, on two nodes, with a batch large enough for that time. All figures are
+medians over the rounds, of the worst node.
 
 "million" is a model of a million parameters on a ring of three, with 0.2 s of sleep as its computation: the time of a
 step with different methods, beside what `gossamer plan` says of it. The plan is given these 0.2 s; how long compressing
-takes, it measures on all nodes at the same time, because three nodes compress on two cores. A node waits for a
-neighbour, not for the wire, as long as the neighbour began to send later than the node itself. These figures are means
+takes, it measures on all nodes at the same time, because three nodes compress on two cores. These figures are means
 over the steps, of the worst node.
+
+A node waits for a neighbour that computes, not for the wire, as long as the neighbour began to send later than the node
+itself.
 
 It needs root and `ip`, `tc` and `unshare`. The namespaces are private to the benchmark and disappear with its
 processes, even if those are killed.
 """
 
 import argparse
+import bisect
 import ctypes
+import itertools
 import json
 import math
 import os
@@ -33,7 +37,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -65,10 +69,13 @@ MILLION = (
     ("motef:compress=quantize:bits=4", 1),
     ("motef:compress=top-k:share=0.01", 1),
     ("gradient-tracking", 10),
+    ("k-gt", 5),
+    ("led", 5),
+    ("choco-sgdm:compress=quantize:bits=4", 1),
     ("dsgdm", 1),
     ("all-reduce-sgdm", 1),
 )
-"""Methods, and the steps of `Outer` for each exchange."""
+"""Methods, and the steps for each exchange: their own, or those of `Outer` around them."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def node(argument: str) -> None:
     dist.init_process_group("gloo", init_method="tcp://10.0.0.1:29500", rank=rank, world_size=case.nodes)
     graph = topology.ring(case.nodes)
     if case.plan:
-        logs = [log(spec, every, graph) for spec, every in MILLION]
+        logs = [train_million(spec, every, graph) for spec, every in MILLION]
         Path(options["answer"]).write_text(json.dumps(logs), encoding="utf-8")
         return
     transfers = [transfer(graph, vectors, rounds) for vectors in (1, 2)]
@@ -147,57 +154,93 @@ def computation(case: Case, transfer: float) -> tuple[float, Callable[[torch.nn.
         batch = math.ceil(batch * max(1.05, wanted / compute))
 
 
-def train(
-    make: Any, graph: topology.Topology, compute: Callable[[torch.nn.Module], None], rounds: int
-) -> dict[str, float]:
-    """Medians of the waiting time and of the wall-clock time of a round, in seconds."""
+class Log:
+    """When each message was sent and waited for, and when each step ended, by the clock that all processes share."""
+
+    def __init__(self, optimizer: optim.DecentralizedOptimizer) -> None:
+        self.posts: dict[int, float] = {}
+        self.receives: list[tuple[int, list[int], float, float]] = []
+        self.steps: list[float] = []
+        messenger = optimizer.network.messenger
+        post, receive = messenger.post, messenger.receive
+
+        def logged_post(pending: Any, outgoing: list[Any], round: int) -> Any:
+            began = time.monotonic()
+            found = post(pending, outgoing, round)
+            self.posts[found.header.serial] = began
+            return found
+
+        def logged_receive(pending: Any) -> None:
+            began = time.monotonic()
+            receive(pending)
+            self.receives.append((pending.header.serial, pending.peers.senders, began, time.monotonic()))
+
+        messenger.post, messenger.receive = logged_post, logged_receive
+
+
+@dataclass
+class Step:
+    """How long a step took, in seconds, and what of that was waiting."""
+
+    length: float
+    wire: float = 0.0
+    neighbours: float = 0.0
+
+    @property
+    def wait(self) -> float:
+        """For whatever reason."""
+        return self.wire + self.neighbours
+
+
+def steps_of(logs: list[dict[str, Any]], first: int = WARM_UP) -> list[list[Step]]:
+    """The steps after the first ones of every node."""
+    found = []
+    for own in logs:
+        ends = own["steps"][first:]
+        steps = [Step(end - begin) for begin, end in itertools.pairwise(ends)]
+        for serial, senders, began, ended in own["receives"]:
+            k = bisect.bisect_left(ends, ended) - 1
+            if 0 <= k < len(steps):
+                sent = max(logs[j]["posts"][str(serial)] for j in senders)
+                late = min(max(0.0, sent - own["posts"][str(serial)]), ended - began)
+                steps[k].neighbours += late
+                steps[k].wire += ended - began - late
+        found.append(steps)
+    return found
+
+
+def train(make: Any, graph: topology.Topology, compute: Callable[[torch.nn.Module], None], rounds: int) -> Any:
+    """The log of so many steps and those of the warm-up."""
     torch.manual_seed(0)
     model = LeNet((1, 28, 28), 10)
     optimizer = make(model.parameters(), lr=1e-3, topology=graph)
+    log = Log(optimizer)
     generator = torch.Generator().manual_seed(optimizer.node)
     for parameter in model.parameters():
         parameter.grad = 1e-3 * torch.randn(parameter.shape, generator=generator)
     dist.barrier()
-    marks = []
     for _ in range(rounds + WARM_UP + 1):
         optimizer.zero_grad(set_to_none=False)
         compute(model)
         optimizer.step()
-        marks.append((time.perf_counter(), sum(optimizer.stats()["wait_seconds"].values())))
+        log.steps.append(time.monotonic())
     optimizer.close()
     dist.barrier()
-    steps = list(zip(marks[WARM_UP:], marks[WARM_UP + 1 :], strict=False))
-    return {
-        "wait": median(after[1] - before[1] for before, after in steps),
-        "round": median(after[0] - before[0] for before, after in steps),
-    }
+    return vars(log)
 
 
-def log(spec: str, every: int, graph: topology.Topology) -> dict[str, Any]:
-    """When each message was sent and waited for, and when each step ended, by the clock that all processes share."""
+def train_million(spec: str, every: int, graph: topology.Topology) -> dict[str, Any]:
+    """The log of a method with a million parameters, and what the plan says of its steps."""
     torch.manual_seed(0)
     model = torch.nn.Linear(1000, 1000, bias=False)
-    if every > 1:
+    method = methods.get(spec)
+    if every > 1 and "every" not in method.hyperparameters:
         inner = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
         optimizer: optim.DecentralizedOptimizer = optim.Outer(inner, spec, every=every, topology=graph)
     else:
-        optimizer = optimizer_of(methods.get(spec), model.parameters(), 1e-3, topology=graph)
-    posts, receives, steps = {}, [], []
-    messenger = optimizer.network.messenger
-    post, receive = messenger.post, messenger.receive
-
-    def logged_post(pending: Any, outgoing: list[Any], round: int) -> Any:
-        began = time.monotonic()
-        found = post(pending, outgoing, round)
-        posts[found.header.serial] = began
-        return found
-
-    def logged_receive(pending: Any) -> None:
-        began = time.monotonic()
-        receive(pending)
-        receives.append((pending.header.serial, pending.peers.senders, began, time.monotonic()))
-
-    messenger.post, messenger.receive = logged_post, logged_receive
+        own = methods.get(spec, every=every) if every > 1 else method
+        optimizer = optimizer_of(own, model.parameters(), 1e-3, topology=graph)
+    log = Log(optimizer)
     generator = torch.Generator().manual_seed(optimizer.node)
     gradient = 1e-3 * torch.randn(1000, 1000, generator=generator)
     dist.barrier()
@@ -207,10 +250,10 @@ def log(spec: str, every: int, graph: topology.Topology) -> dict[str, Any]:
         time.sleep(COMPUTE)
         model.weight.grad = gradient
         optimizer.step()
-        steps.append(time.monotonic())
+        log.steps.append(time.monotonic())
     optimizer.close()
     dist.barrier()
-    return {"posts": posts, "receives": receives, "steps": steps, "plan": told}
+    return {**vars(log), "plan": told}
 
 
 def planned(answers: list[list[dict[str, Any]]]) -> list[Measurement]:
@@ -219,20 +262,10 @@ def planned(answers: list[list[dict[str, Any]]]) -> list[Measurement]:
     print(f"{'method':<34}{'step':>9}{'plan':>9}{'waiting for the wire':>22}{'for neighbours':>16}")
     for k, (spec, every) in enumerate(MILLION):
         logs = [answer[k] for answer in answers]
-        first = every * WARM_UP - 1  # the step that ends the last exchange of the warm-up
-        count = len(logs[0]["steps"]) - 1 - first
-        times, wires, others = [], [], []
-        for own in logs:
-            begin, end = own["steps"][first], own["steps"][-1]
-            wire = other = 0.0
-            for serial, senders, began, ended in own["receives"]:
-                if begin < ended <= end:
-                    sent = max(logs[j]["posts"][str(serial)] for j in senders)
-                    late = min(max(0.0, sent - own["posts"][str(serial)]), ended - began)
-                    other, wire = other + late, wire + ended - began - late
-            times.append((end - begin) / count)
-            wires.append(wire / count)
-            others.append(other / count)
+        nodes = steps_of(logs, first=every * WARM_UP - 1)  # the step that ends the last exchange of the warm-up
+        times = [mean(step.length for step in steps) for steps in nodes]
+        wires = [mean(step.wire for step in steps) for steps in nodes]
+        others = [mean(step.neighbours for step in steps) for steps in nodes]
         step, told = max(times), max(own["plan"] for own in logs)
         name = spec + (f", every {every} steps" if every > 1 else "")
         print(f"{name:<34}{step:>7.3f} s{told:>7.3f} s{max(wires):>20.3f} s{max(others):>14.3f} s", flush=True)
@@ -314,7 +347,7 @@ def inside(options: argparse.Namespace) -> int:
     cases = [case for name in options.only.split(",") for case in CASES[name]]
     build_network(max(case.nodes for case in cases))
     print(f"LeNet's vectors, {size():,} numbers, links of {RATE}, medians of {options.rounds} rounds, worst node")
-    print(f"{'compute':<22}{'what':<48}{'measured':>10}{'limit':>9}")
+    print(f"{'compute':<22}{'what':<58}{'measured':>10}{'limit':>9}")
     measurements = []
     for case in cases:
         answers = measure(case, options.rounds)
@@ -323,23 +356,26 @@ def inside(options: argparse.Namespace) -> int:
             continue
         one, two = answers[0]["transfers"]
         compute = answers[0]["compute"] / two
-        tracking, rival = ([a[name] for a in answers] for name in ("MomentumTracking", "DSGDm"))
-        ours, theirs = (max(a["round"] for a in side) for side in (tracking, rival))
-        waits = max(a["wait"] for a in tracking) / two, min(a["wait"] for a in rival) / one
+        tracking, rival = (steps_of([a[name] for a in answers]) for name in ("MomentumTracking", "DSGDm"))
+        ours, theirs = (max(median(s.length for s in steps) for steps in nodes) for nodes in (tracking, rival))
+        wire, computing = (max(median(getattr(s, what) for s in steps) for steps in tracking) / two
+                           for what in ("wire", "neighbours"))  # fmt: skip
+        without = min(median(s.wait for s in steps) for steps in rival) / one
         rows = [
             Measurement("transfer of one vector", 1e3 * one, "ms"),
             Measurement("transfer of two vectors", 1e3 * two, "ms"),
             Measurement("round of Momentum Tracking", 1e3 * ours, "ms"),
             Measurement("round of DSGDm", 1e3 * theirs, "ms"),
             Measurement("compute over transfer of two vectors", compute, limit=LEAST, at_most=False),
-            Measurement("Momentum Tracking: waiting over transfer", waits[0], limit=WAIT),
-            Measurement("DSGDm: waiting over transfer of one vector", waits[1], limit=ALL, at_most=False),
+            Measurement("Momentum Tracking: waiting for the wire over transfer", wire, limit=WAIT),
+            Measurement("Momentum Tracking: waiting for neighbours over transfer", computing),
+            Measurement("DSGDm: waiting over transfer of one vector", without, limit=ALL, at_most=False),
             Measurement("round of Momentum Tracking over one of DSGDm", ours / theirs, limit=SHORTER, strict=True),
         ]
         head = case.title
         for m in rows:
             measured = f"{m.value:>7.1f} ms" if m.unit == "ms" else f"{m.value:>10.3f}"
-            print(f"{head:<22}{m.what:<48}{measured}   {m.judgement}".rstrip(), flush=True)
+            print(f"{head:<22}{m.what:<58}{measured}   {m.judgement}".rstrip(), flush=True)
             head = ""
         whole = f"{case.title}, {case.compute:g} transfers of computing"
         measurements += [replace(m, case=whole) for m in rows]
