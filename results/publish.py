@@ -1,7 +1,10 @@
-"""Make what is published here from the runs that are kept in results/runs: no run is made.
+"""Make what is published here from the runs that are kept in results/runs.
 
 python results/publish.py            every item: NAME/measured.json, and the learning curves of each panel as a PNG
 python results/publish.py --check    exit with 1 and name the files that are not what the runs say
+python results/publish.py --make ITEM [dataset=... k=...]
+                                     make the runs that an item of the paper lacks, two at a time: all step sizes on
+                                     the first seed, then the best one on the others; continues what was stopped
 
 The synthetic experiment has no runs to keep: what `gossamer paper synthetic` has written is taken from
 out/paper/synthetic, if it is there. The pages take their numbers from measured.json (docs/generate.py).
@@ -10,7 +13,7 @@ out/paper/synthetic, if it is there. The pages take their numbers from measured.
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,17 @@ from frontier import COMPARISONS
 from PIL import Image
 
 from gossamer._common.files import replacing, write_text
+from gossamer.cli.progress import sweep_progress
+from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import read_grid
-from gossamer.experiments.grid_filter import part_of
+from gossamer.experiments.grid_filter import part_of, wanted
 from gossamer.experiments.paper import recipes
 from gossamer.experiments.paper.recipes import PaperPlan, PaperRecipe, PlannedRun, Scale, plan
 from gossamer.experiments.paper.verdict import measure
+from gossamer.experiments.selection import select
 from gossamer.experiments.store import StoredRun
+from gossamer.experiments.store import runs_of as stored_runs
+from gossamer.experiments.sweep import run_sweep
 from gossamer.report import write_figures
 
 HERE = Path(__file__).parent
@@ -43,17 +51,30 @@ class PaperItem:
     lrs: tuple[float, ...]
     seeds: tuple[int, ...]
     only: dict[str, list[str]]
-    second_lr_for: tuple[dict[str, list[str]], ...] = ()
-    """Where the second step size was the better one on the first seed, so that the other seeds have it too."""
 
     @property
     def commands(self) -> list[str]:
         """The step sizes are compared on the first seed; the other seeds are run with the one that won."""
         commands = [self._command(self.only, self.lrs, self.seeds[:1])]
-        if len(self.seeds) > 1:
-            commands.append(self._command(self.only, self.lrs[:1], self.seeds[1:]))
-            commands += [self._command(only, self.lrs[1:2], self.seeds[1:]) for only in self.second_lr_for]
+        planned = [e for e in self.plan()[1].experiments if e.seed in self.seeds[1:]]
+        for lr in self.lrs:
+            there = [e for e in planned if e.lr == lr and (RUNS / e.id).exists()]
+            if there and len(there) == sum(e.lr == lr for e in planned):
+                commands.append(self._command(self.only, [lr], self.seeds[1:]))
+                continue
+            for panel in dict.fromkeys((e.dataset, e.partition) for e in there):
+                chosen = [e.method for e in there if (e.dataset, e.partition) == panel]
+                only = {"dataset": [panel[0]], "k": [panel[1].rpartition("=")[2]], "method": [*dict.fromkeys(chosen)]}
+                commands.append(self._command(only, [lr], self.seeds[1:]))
         return commands
+
+    def make(self, only: Mapping[str, list[str]]) -> None:
+        """Make the runs that are missing, of this part of the item."""
+        experiments = replace(self, only={**self.only, **only}).plan()[1].experiments
+        first = [e for e in experiments if e.seed == self.seeds[0]]
+        _make(self.name, first)
+        best = {cell.key: cell.lr for cell in select(stored_runs(first, RUNS))}
+        _make(self.name, [e for e in experiments if e.seed != self.seeds[0] and e.lr == best[e.cell]])
 
     def _command(self, only: dict[str, list[str]], lrs: Sequence[float], seeds: Sequence[int]) -> str:
         chosen = " ".join(f"{key}={_listed(values)}" for key, values in only.items())
@@ -87,18 +108,23 @@ class SweepItem:
         return recipe, PaperPlan([PlannedRun(e, e) for e in grid.experiments], [])
 
 
+def _make(title: str, experiments: Sequence[Experiment]) -> None:
+    with sweep_progress(title, experiments, RUNS) as advance:
+        print(run_sweep(experiments, RUNS, jobs=2, on_progress=advance).sentence)
+
+
 CIFAR = {"dataset": ["cifar-10"], "k": ["10", "4"]}
 BOTH = {**CIFAR, "dataset": ["fashion-mnist", "cifar-10"]}
-QG = {"dataset": ["fashion-mnist"], "k": ["4"], "method": ["qg-dsgdm"]}
-GTADAM = {"dataset": ["cifar-10"], "k": ["4"], "method": ["gtadam"]}
-THREE = {"dataset": ["fashion-mnist"], "k": ["4"], "method": ["momentum-tracking", "dsgdm", "decentlam"]}
+FULL = (0.005, 0.001, 0.0005)
 ITEMS: list[PaperItem | SweepItem] = [
-    PaperItem("table2", "table2", "quick", (0.005, 0.001), (0, 1, 2), BOTH, (QG,)),
-    PaperItem("table2-full", "table2", "full", (0.005,), (0,), THREE),
+    PaperItem("table2", "table2", "quick", (0.005, 0.001), (0, 1, 2), BOTH),
+    PaperItem("table2-full", "table2", "full", FULL, (0, 1, 2), BOTH),
     PaperItem("table6", "table6", "quick", (0.005, 0.001), (0, 1, 2), CIFAR),
     SweepItem("relaysum", "RelaySum and RelaySumM with LeNet on CIFAR-10"),
     SweepItem("churn", "LeNet on Fashion-MNIST with nodes that come and go"),
-    PaperItem("table8", "table8", "quick", (0.005, 0.001), (0, 1, 2), CIFAR, (GTADAM,)),
+    PaperItem("table8", "table8", "quick", (0.005, 0.001), (0, 1, 2), CIFAR),
+    PaperItem("table6-full", "table6", "full", FULL, (0, 1, 2), {**CIFAR, "k": ["4"]}),
+    PaperItem("table8-full", "table8", "full", FULL, (0, 1, 2), {**CIFAR, "k": ["4"]}),
 ]
 
 
@@ -110,9 +136,7 @@ def measured(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[s
 
 def runs_of(item: PaperItem | SweepItem) -> list[StoredRun]:
     """The runs of an item that are finished."""
-    _, plan = item.plan()
-    found = [StoredRun(RUNS / e.id) for e in plan.experiments if (RUNS / e.id / "done.json").exists()]
-    return [run for run in found if run.rows]
+    return [run for run in stored_runs(item.plan()[1].experiments, RUNS) if run.finished and run.rows]
 
 
 def curves(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[Path, list[StoredRun]]:
@@ -164,10 +188,16 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def main() -> int:
-    """Write or check."""
+    """Make, write or check."""
+    if "--make" in sys.argv:
+        name, *only = sys.argv[sys.argv.index("--make") + 1 :]
+        {item.name: item for item in ITEMS if isinstance(item, PaperItem)}[name].make(wanted(only))
+        return 0
     old = []
     for item in ITEMS:
         stored = runs_of(item)
+        if not stored:
+            continue
         path = HERE / item.name / "measured.json"
         text = json.dumps(measured(item, stored), indent=1) + "\n"
         panels = curves(item, stored)
