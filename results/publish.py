@@ -4,16 +4,19 @@ python results/publish.py            every item: NAME/measured.json, and the lea
 python results/publish.py --check    exit with 1 and name the files that are not what the runs say
 python results/publish.py --make ITEM [dataset=... k=...]
                                      make the runs that an item of the paper lacks, two at a time: all step sizes on
-                                     the first seed, then the best one on the others; continues what was stopped
+                                     the first seed, then the best one on the others; continues what was stopped.
+                                     Long runs are first tried for 100 epochs: a step size that is then more than three
+                                     points behind the best one on validation data goes no further
 
 The synthetic experiment has no runs to keep: what `gossamer paper synthetic` has written is taken from
 out/paper/synthetic, if it is there. The pages take their numbers from measured.json (docs/generate.py).
 """
 
 import json
+import math
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,8 @@ from gossamer.report import write_figures
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
+TRIAL, BEHIND = 100.0, 0.03
+"""The epochs after which a step size goes no further if it is so much behind the best one on validation data."""
 PANELS = ("dataset", "partition")
 """What is compared within, also where the paper's table has one dataset: panels are called "cifar-10, k = 4"."""
 
@@ -72,6 +77,10 @@ class PaperItem:
         """Make the runs that are missing, of this part of the item."""
         experiments = replace(self, only={**self.only, **only}).plan()[1].experiments
         first = [e for e in experiments if e.seed == self.seeds[0]]
+        trials = _trials(first)
+        _make(f"{self.name}: trials", list(trials.values()))
+        hopeless = {trial.experiment for trial in hopeless_trials(trials.values())}
+        first = [e for e in first if trials.get(e) not in hopeless]
         _make(self.name, first)
         best = {cell.key: cell.lr for cell in select(stored_runs(first, RUNS))}
         _make(self.name, [e for e in experiments if e.seed != self.seeds[0] and e.lr == best[e.cell]])
@@ -106,6 +115,27 @@ class SweepItem:
         grid = read_grid(HERE / self.name / "sweep.toml")
         recipe = PaperRecipe(self.name, self.title, "", table=None, panels=PANELS, average="")
         return recipe, PaperPlan([PlannedRun(e, e) for e in grid.experiments], [])
+
+
+def _trials(experiments: Sequence[Experiment]) -> dict[Experiment, Experiment]:
+    """The first epochs of those that are longer and have a choice of step sizes."""
+    lrs = {cell: {e.lr for e in experiments if e.cell == cell} for cell in {e.cell for e in experiments}}
+    return {
+        e: replace(e, epochs=TRIAL, evaluations=5) for e in experiments if e.epochs > TRIAL and len(lrs[e.cell]) > 1
+    }
+
+
+def hopeless_trials(trials: Iterable[Experiment]) -> list[StoredRun]:
+    """Those that are too far behind the best step size of their method on validation data, or that diverged."""
+    done = [run for run in stored_runs(trials, RUNS) if run.finished]
+    best: dict[str, float] = {}
+    for run in done:
+        best[run.cell] = max(best.get(run.cell, 0.0), _validation(run))
+    return [run for run in done if _validation(run) < best[run.cell] - BEHIND]
+
+
+def _validation(run: StoredRun) -> float:
+    return float(run.rows[-1]["validation_accuracy"]) if run.status == "done" else -math.inf
 
 
 def _make(title: str, experiments: Sequence[Experiment]) -> None:
