@@ -13,7 +13,9 @@ import pytest
 from gossamer._common.files import to_json
 from gossamer.cli import main
 from gossamer.cli.compare import PAPER_METHODS
+from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import read_grid
+from gossamer.experiments.paper.recipes import PaperPlan, PlannedRun
 from gossamer.experiments.store import StoredRun
 from gossamer.experiments.sweep import run_sweep
 from gossamer.experiments.synthetic import SyntheticConfig, run_synthetic
@@ -146,7 +148,9 @@ def test_the_frontier_is_measured_from_its_files(tmp_path, monkeypatch):
     few = ["momentum-tracking", "motef:compress=quantize:bits=4", "gradient-tracking"]
     text = (RESULTS / "frontier" / "sweep.toml").read_text()
     text = re.sub(r"(?s)method = \[.*?\n\]", f"method = {json.dumps(few)}", text)
-    text = re.sub(r"(?s)\[\[override\]\]\nwhen = \{(method = (\[\"led|\"beer)|partition = ).*?(\n\n|$)", "", text)
+    text = re.sub(
+        r"(?s)\[\[override\]\]\nwhen = \{(method = (\[\"(led|beer|momentum)|\"beer)|partition = ).*?(\n\n|$)", "", text
+    )
     changes = {"dataset": "digits", "model": "small-cnn", "partition": "k-class:k=4", "lr": [0.02, 0.01], "epochs": 1}
     for key, value in {**changes, "batch_size": 32, "evaluations": 1}.items():
         text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {json.dumps(value)}", text)
@@ -174,6 +178,32 @@ def test_the_frontier_is_measured_from_its_files(tmp_path, monkeypatch):
     assert four_bits["difference"] == pytest.approx(four_bits["mean"] - plain["mean"])
     comparison.draw(told, tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
+
+
+def test_a_hopeless_step_size_of_a_long_run_goes_no_further_than_its_trial(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(RESULTS))
+    import publish
+
+    def lr_and_length(seed):
+        runs = [StoredRun(path.parent) for path in tmp_path.glob("*/done.json")]
+        return sorted((r.experiment.lr, r.experiment.epochs) for r in runs if r.experiment.seed == seed)
+
+    class Item(publish.PaperItem):
+        def plan(self):
+            setting = {"dataset": "digits", "model": "small-cnn", "nodes": 4, "partition": "iid", "epochs": 2}
+            grid = [(lr, seed) for lr in self.lrs for seed in self.seeds]
+            some = [Experiment(**setting, method="dsgdm", lr=lr, seed=seed, batch_size=32) for lr, seed in grid]
+            return None, PaperPlan([PlannedRun(e, e) for e in some], [])
+
+    monkeypatch.setattr(publish, "RUNS", tmp_path)
+    monkeypatch.setattr(publish, "TRIAL", 1.0)
+    item = Item("some", "table2", "full", (0.05, 0.049, 1e-7), (0, 1), {})
+    item.make({})
+    assert lr_and_length(0) == [(1e-7, 1), (0.049, 1), (0.049, 2), (0.05, 1), (0.05, 2)]
+    assert len(lr_and_length(1)) == 1
+    ((stopped, behind),) = item.stopped()
+    assert (stopped.experiment.lr, stopped.experiment.epochs) == (1e-7, 1)
+    assert behind > publish.BEHIND
 
 
 def test_the_demo_uses_the_step_sizes_that_its_search_found_best():
