@@ -43,6 +43,8 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "measured": measured_blocks.measured,
     "result": measured_blocks.result,
     "overview": measured_blocks.overview,
+    "beside-the-paper": measured_blocks.beside_the_paper,
+    "endings": measured_blocks.endings,
     "comparison": measured_blocks.comparison,
     "synthetic": measured_blocks.synthetic,
     "privacy": measured_blocks.privacy,
@@ -65,7 +67,7 @@ def filled(page: str) -> str:
 
 def files() -> dict[Path, str]:
     """Every file that comes from the code, and what it must hold."""
-    pages = {path: path.read_text(encoding="utf-8") for path in [*sorted(HERE.rglob("*.md")), RESULTS / "README.md"]}
+    pages = {path: path.read_text(encoding="utf-8") for path in sorted([*HERE.rglob("*.md"), *RESULTS.glob("*.md")])}
     made = {path: filled(text) for path, text in pages.items() if BLOCK.search(text)}
     return made | {HERE / "topologies" / name: svg for name, svg in graph_blocks.drawings().items()}
 

@@ -1,7 +1,8 @@
 """Comparisons with paired differences over seeds: accuracy against bytes (frontier, frontier-long), and lossy links.
 
     gossamer sweep results/NAME/sweep.toml --out results/runs     NAME is frontier, frontier-long or lossy
-    python results/frontier.py frontier                           frontier/seeds.toml: the best step sizes, other seeds
+    python results/frontier.py frontier                           frontier/seeds.toml: the best step sizes, other seeds,
+                                                                  of the methods that sweep.toml runs on one
     gossamer sweep results/frontier/seeds.toml --out results/runs
     python results/publish.py                                     NAME/measured.json and NAME/NAME.png
 
@@ -64,9 +65,9 @@ class Comparison:
     def write_seeds(self, runs: Path = RUNS) -> list[str]:
         """Write seeds.toml, and return what is not finished yet."""
         missing = [e.id for e in self.experiments("sweep.toml") if not (runs / e.id / "done.json").exists()]
-        best = [
-            (c.experiment, c.lr) for c in select(r for r in runs_of(self.experiments("sweep.toml"), runs) if r.rows)
-        ]
+        complete = {e.cell for e in self.experiments("sweep.toml") if e.seed in SEEDS}
+        stored = (r for r in runs_of(self.experiments("sweep.toml"), runs) if r.rows and r.cell not in complete)
+        best = [(c.experiment, c.lr) for c in select(stored)]
         keys = ("method", "partition", "topology", "inner", "every")
         shared = {
             k: v for k, v in best[0][0].to_dict().items() if len({json.dumps(e.to_dict()[k]) for e, _ in best}) == 1
@@ -120,8 +121,8 @@ class Comparison:
                 members = [row for row in rows if row["panel"] == panel]
                 places = [row["share"] for row in members]
                 axes.errorbar(places, *_accuracies(members), fmt="o", capsize=3)
-                for row, place in zip(members, places, strict=True):
-                    where = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": 7.5}
+                for row, place, above in zip(members, places, _above(members), strict=True):
+                    where = {"xytext": (5, 4 if above else -10), "textcoords": "offset points", "fontsize": 7.5}
                     axes.annotate(row["label"], (place, 100 * row["mean"]), **where)
                 axes.set_xscale("log")
                 axes.set_xlim(min(places) / 1.3, 4)  # room for the last label
@@ -145,6 +146,20 @@ COMPARISONS = [
         "lossy", "Lossy links, LeNet on CIFAR-10, ring of 8, four classes per node", "method", {"topology": "ring"}
     ),
 ]
+
+
+def _above(rows: list[dict[str, Any]]) -> list[bool]:
+    """Whether to put each label above its point: below it where it would be written over another one."""
+    height = max(row["mean"] for row in rows) - min(row["mean"] for row in rows)
+    placed: dict[int, bool] = {}
+    for k in sorted(range(len(rows)), key=lambda k: rows[k]["share"]):
+        near = [
+            placed[j]
+            for j in placed
+            if rows[k]["share"] < 4 * rows[j]["share"] and abs(rows[k]["mean"] - rows[j]["mean"]) < 0.04 * height
+        ]
+        placed[k] = not near or not near[-1]
+    return [placed[k] for k in range(len(rows))]
 
 
 def _lost(topology: str) -> float:

@@ -91,7 +91,51 @@ def result(name: str) -> str:
     """An item in full: its commands, a table per panel beside the paper's figures, and how the rankings compare."""
     told = _read(RESULTS / name / "measured.json")
     commands = "\n".join(told["commands"])
-    return "\n\n".join([f"```sh\n{commands}\n```", _effort(told), *(_panel(panel, name) for panel in told["panels"])])
+    panels = [_panel(panel, name, told.get("stopped")) for panel in told["panels"] if _is_measured(panel)]
+    return "\n\n".join([f"```sh\n{commands}\n```", _effort(told), *panels])
+
+
+def _is_measured(panel: dict[str, Any]) -> bool:
+    """Whether any of its runs was made."""
+    return any(line["mean"] is not None for line in panel["methods"])
+
+
+def beside_the_paper(name: str) -> str:
+    """An item in one table: our figure, the paper's and the difference, and how many clear pairs rank alike."""
+    told = _read(RESULTS / name / "measured.json")
+    panels = [panel for panel in told["panels"] if _is_measured(panel)]
+    rows: dict[str, list[str]] = {}
+    for panel in panels:
+        for line in panel["methods"]:
+            paper = mean_std(line["paper_mean"], line["paper_std"])
+            difference = "" if line["mean"] is None else f" ({line['mean'] - line['paper_mean']:+.1f})"
+            rows.setdefault(line["label"], []).extend([paper, f"{_mean(line)}{difference}"])
+    agreeing = []
+    for panel in panels:
+        ranking = panel["ranking"]
+        agreeing += ["", f"{ranking['clear_agreeing']} of {ranking['clear_pairs']}"]
+    rows["pairs that the paper tells apart, in its order"] = agreeing
+    head = ["method", *(word for panel in panels for word in (f"{panel['title']}: paper", "ours (difference)"))]
+    return table(head, [[label, *cells] for label, cells in rows.items()])
+
+
+def endings(name: str) -> str:
+    """How the runs of an item end: the evaluation that is reported, and others that one could report."""
+    told = _read(RESULTS / name / "measured.json")
+    head = ["method", "last evaluation", "mean of the last five", "swing", "worst node", "averaged model", "step size"]
+    parts = []
+    for title in dict.fromkeys(ending["panel"] for ending in told["endings"]):
+        rows = [
+            [
+                ending["label"],
+                *(f"{100 * ending[key]:.1f}" for key in ("last", "last_five", "swing", "worst_node", "averaged")),
+                f"{ending['lr']:g}",
+            ]
+            for ending in told["endings"]
+            if ending["panel"] == title
+        ]
+        parts += [f"**{title}**", table(head, rows)]
+    return "\n\n".join(parts)
 
 
 def comparison(name: str) -> str:
@@ -281,7 +325,7 @@ def _effort(told: dict[str, Any]) -> str:
     )
 
 
-def _panel(panel: dict[str, Any], name: str) -> str:
+def _panel(panel: dict[str, Any], name: str, stopped: dict[str, Any] | None = None) -> str:
     rows = [
         [
             line["label"],
@@ -296,10 +340,21 @@ def _panel(panel: dict[str, Any], name: str) -> str:
     if panel["ranking"]["pairs"]:
         sentence = panel["ranking"]["sentence"]
         parts.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    trials = [t for t in (stopped or {"trials": []})["trials"] if t["panel"] == panel["title"]]
+    if stopped and trials:
+        parts.append(
+            f"Stopped after {stopped['epochs']:g} epochs, where validation accuracy was more than five points below "
+            f"that of the method's best step size (by how many points): {', '.join(map(_stopped, trials))}."
+        )
     picture = f"{name}/{panel['title'].replace(', k = ', '-k')}.png"
     if (RESULTS / picture).exists():
         parts.append(f"![Test accuracy over the epochs, {panel['title']}]({picture})")
     return "\n\n".join(parts)
+
+
+def _stopped(trial: dict[str, Any]) -> str:
+    behind = "diverged" if trial["behind"] is None else f"{100 * trial['behind']:.1f}"
+    return f"{trial['label']} with {trial['lr']:g} ({behind})"
 
 
 def _mean(line: dict[str, Any]) -> str:
