@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from gossamer._common import checks
 from gossamer._common.checks import is_finite_number, whole_number
+from gossamer.data.paper_draws import SEEDS, check_paper_draw, paper_holders
 from gossamer.data.partition_contract import (
     DrawnRecipe,
     Indices,
@@ -82,6 +84,9 @@ class k_class(DrawnRecipe):
 
     Every node draws k distinct classes uniformly. A class without a holder then replaces a random draw of a class that
     has several, and a class with more holders than samples passes some of them on to classes that have room.
+    With `draw="balanced"` every class has as many holders as any other, to within one, so that no node has most of a
+    class for itself. `draw="paper"` is that for 8 nodes and 10 classes, and with the seeds 0, 1 and 2 the very classes
+    of the paper's experiments, from its authors' files.
     `equal_sizes=True` (the paper's experiments) then cuts every node to the size of the smallest;
     `equal_sizes=False` uses every sample, and a node with unpopular classes holds more.
 
@@ -94,10 +99,14 @@ class k_class(DrawnRecipe):
     k: int
     seed: int = 0
     equal_sizes: bool = True
+    draw: Literal["free", "balanced", "paper"] = "free"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number(self.k, "the number k of classes of a node", least=None)
+        checks.check_choice("k_class", "draw", self.draw, ("free", "balanced", "paper"))
+        if self.draw == "paper":
+            check_paper_draw(self.nodes, self.k)
 
     def assign(self, labels: Labels, rng: np.random.Generator) -> Sequence[Indices]:
         """Draw the holders, then cut each class."""
@@ -117,6 +126,11 @@ class k_class(DrawnRecipe):
         Every row has k ones; every column has at least one, and no more than the class has samples.
         """
         self._refuse_impossible(counts)
+        if self.draw == "paper":
+            check_paper_draw(self.nodes, self.k, len(counts))
+            if self.seed < SEEDS:
+                return paper_holders(self.k, self.seed)
+        room = self._room(counts, rng)
         rows = np.stack([rng.permutation(len(counts)) for _ in range(self.nodes)])
         holds = rows < self.k
         while len(missing := np.flatnonzero(~holds.any(0))):
@@ -125,12 +139,26 @@ class k_class(DrawnRecipe):
             node, column = spare[rng.integers(len(spare))]
             holds[node, column] = False
             holds[node, missing[0]] = True
-        while len(crowded := np.flatnonzero(holds.sum(0) > counts)):
-            for column, other in pairwise(_path_to_room(holds, crowded[0], counts, rng)):
+        while len(crowded := np.flatnonzero(holds.sum(0) > room)):
+            for column, other in pairwise(_path_to_room(holds, crowded[0], room, rng)):
                 node = rng.choice(np.flatnonzero(holds[:, column] & ~holds[:, other]))
                 holds[node, column] = False
                 holds[node, other] = True
         return holds
+
+    def _room(self, counts: Labels, rng: np.random.Generator) -> Labels:
+        """How many holders each class may have: as many as it has samples, or if balanced its share of all holders."""
+        if self.draw == "free":
+            return counts
+        share, more = divmod(self.nodes * self.k, len(counts))
+        room = np.full(len(counts), share)
+        room[rng.permutation(len(counts))[:more]] += 1
+        if (room > counts).any():
+            raise InputError(
+                f"Balanced classes would have {share} or {share + 1} holders each, but the smallest class has too few "
+                f"samples for that ({counts.min()}): use a smaller k, fewer nodes or draw=free."
+            )
+        return room
 
     def _refuse_impossible(self, counts: Labels) -> None:
         """Raise unless there is a matrix as `holders` promises; these three conditions are all it needs."""
@@ -151,14 +179,14 @@ class k_class(DrawnRecipe):
             )
 
 
-def _path_to_room(holds: NDArray[np.bool_], start: int, counts: Labels, rng: np.random.Generator) -> list[int]:
+def _path_to_room(holds: NDArray[np.bool_], start: int, room: Labels, rng: np.random.Generator) -> list[int]:
     """A shortest path of columns from `start` to one with room, on each step of which a node can change its class.
 
     There is one whenever `k_class.holders` is possible: the difference from a possible matrix contains such a path.
     """
     ways, reached = {start: [start]}, [start]
     for column in reached:
-        if holds[:, column].sum() < counts[column]:
+        if holds[:, column].sum() < room[column]:
             break
         open_to = (holds[:, [column]] & ~holds).any(0)
         for other in rng.permutation(np.flatnonzero(open_to)):
@@ -386,7 +414,7 @@ def get(spec: str, nodes: int, seed: int = 0) -> PartitionRecipe:
     """The recipe that `spec` describes: a name with parameters after a colon.
 
     >>> get("k-class:k=4", nodes=8)
-    k_class(nodes=8, k=4, seed=0, equal_sizes=True)
+    k_class(nodes=8, k=4, seed=0, equal_sizes=True, draw='free')
     >>> get("dirichlet:alpha=0.1,min_size=20", nodes=8, seed=3)
     dirichlet(nodes=8, alpha=0.1, seed=3, min_size=20, equal_sizes=False)
     """

@@ -104,6 +104,31 @@ def test_k_class_draws_classes_uniformly():
     assert abs(counts / 400 - 3.2).max() < 0.3
 
 
+@settings(deadline=None)
+@given(nodes=st.integers(1, 30), classes=st.integers(1, 12), seed=st.integers(0, 1000), data=st.data())
+def test_balanced_classes_have_as_many_holders_as_any_other(nodes, classes, seed, data):
+    k = data.draw(st.integers(-(-classes // nodes), classes))
+    recipe = k_class(nodes, k, draw="balanced")
+    holds = recipe.holders(np.full(classes, nodes), np.random.default_rng(seed))
+    assert (holds.sum(1) == k).all()
+    assert np.ptp(holds.sum(0)) <= 1
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 8, 10])
+def test_the_draws_of_the_paper_are_balanced_and_differ_by_seed(k):
+    found = [k_class(8, k, seed, draw="paper")(TARGETS).label_counts > 0 for seed in range(4)]
+    for holds in found:
+        assert (holds.sum(1) == k).all()
+        assert np.ptp(holds.sum(0).numpy()) <= 1
+    assert len({tuple(holds.flatten().tolist()) for holds in found}) == (1 if k == 10 else 4)
+
+
+def test_a_draw_of_the_paper_is_that_of_its_authors():
+    counts = k_class(8, 4, seed=1, draw="paper")(TARGETS).label_counts
+    assert np.flatnonzero(counts[0]).tolist() == [0, 1, 2, 4]
+    assert np.flatnonzero(counts[6]).tolist() == [3, 4, 5, 6]
+
+
 def test_k_class_cuts_every_class_evenly_among_its_holders():
     counts = k_class(8, 4, equal_sizes=False)(TARGETS).label_counts
     assert torch.equal((counts > 0).sum(1), torch.full((8,), 4))
@@ -240,6 +265,11 @@ def bad_function(answer):
         (lambda: iid(2, seed=1.5), "seed must be a whole number, not 1.5"),
         (lambda: iid(2, equal_sizes="false"), "equal_sizes is True or False, not 'false'"),
         (lambda: iid(2)(TARGETS, holdout="0.1"), "0 <= holdout < 1, not '0.1'"),
+        (lambda: k_class(4, 2, draw="fair"), "k_class knows draw='free' and .* but draw is 'fair'"),
+        (lambda: k_class(4, 4, draw="paper"), "draws are for 8 nodes.* not for 4 nodes.*use draw=balanced"),
+        (lambda: k_class(8, 5, draw="paper"), "k = 2, 4, 6, 8, 10, not .* k = 5"),
+        (lambda: k_class(8, 4, draw="paper")([0, 1, 2, 3] * 9), "not for 8 nodes, 4 classes"),
+        (lambda: k_class(3, 2, draw="balanced")([0] + [1] * 9 + [2] * 9, holdout=0), r"too few samples for that \(1\)"),
         (lambda: k_class(4, 2.5), "classes of a node must be a whole number, not 2.5"),
         (lambda: dirichlet(2, "1"), "alpha must be positive and finite, not '1'"),
         (lambda: dirichlet(2, 1.0, min_size=2.5), "min_size of a node must be a whole number"),
