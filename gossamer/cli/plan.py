@@ -17,6 +17,7 @@ def plan(
     method: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     every: Whole = 1,
     topology: str = "ring",
+    weights: str = "metropolis",
     load: Load = (),
     json: bool = False,
 ) -> None:
@@ -44,6 +45,9 @@ def plan(
         Steps for each exchange: K-GT's and LED's every, for the other methods that of gossamer.optim.Outer.
     topology
         The graph, with parameters as in random-regular:degree=4.
+    weights
+        Mixing weights: metropolis, uniform, lazy or fastest. Messages are alike, but D^2, LED and EDM need lazy ones on
+        an even ring.
     load
         Python file that defines your own methods; may be repeated.
     json
@@ -57,7 +61,7 @@ def plan(
     from gossamer.experiments.user_files import load_python
 
     load_python(load)
-    graph = graphs.get(topology, sites)
+    graph = graphs.get(topology, sites, weights=weights)
     count = round(traffic.amount(parameters, "The number of parameters", traffic.COUNTS, "25.6M"))
     rate = traffic.amount(link, "The rate of a link", traffic.RATES, "100Mbit/s")
     seconds = traffic.amount(step, "The time of a step", traffic.TIMES, "0.4s")

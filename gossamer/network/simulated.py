@@ -62,8 +62,11 @@ class SimulatedNetwork:
         return Ready(*out)
 
     def average(self, vector: Tensor, *, round: int) -> Tensor:
-        """The mean over the rows, shown in every row."""
-        return vector.mean(0, keepdim=True).expand_as(vector)
+        """The mean over the rows, shown in every row; they are added one after the other, as real nodes do."""
+        total = vector[0].clone()
+        for row in vector[1:]:
+            total.add_(row)
+        return total.div_(self.n).expand_as(vector)
 
     def spread(self, vector: Tensor) -> Tensor:
         """Row (i, j) is node i's vector; rows are ordered by i, then j."""

@@ -18,3 +18,10 @@ def test_the_command(gossamer):
     assert told[own]["waiting"] == 0 < told["momentum-tracking"]["waiting"]
     _, err = gossamer("plan", "--method", "d2", code=2)
     assert "weights='lazy'" in err
+
+
+def test_weights_let_more_methods_in(gossamer):
+    told = json.loads(gossamer("plan", "--parameters", "1k", "--weights", "lazy", "--json")[0])
+    assert {"d2", "edm", "led"} <= told.keys()
+    assert told["led"]["bytes"] == told["dsgd"]["bytes"] == 2 * 4 * 1000
+    assert told["led"]["every"] == 5

@@ -24,14 +24,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gossamer.network.distributed as cases_wire
 import gossamer.network.waiting as waiting
-from gossamer import optim, topology
+from gossamer import methods, optim, topology
 from gossamer.errors import GossamerError
 from gossamer.methods import motef
 from gossamer.network import DistributedNetwork, wire
 from gossamer.optim import DecentralizedOptimizer, MomentumTracking, average_, averaged
 from gossamer.optim.metrics_server import Probe
 from gossamer.topology import Topology
-from tests.optim.tasks import TASKS, WEIGHT_DECAY, combinations, compressed, flat, train, train_all
+from tests.optim.tasks import LONG, TASKS, WEIGHT_DECAY, combinations, compressed, flat, long_run, train, train_all
 
 MLP = TASKS["float32"]
 RING = topology.ring(4)
@@ -46,6 +46,14 @@ def trajectories(rank: int, n: int) -> dict[str, dict[str, Tensor]]:
         )
         for name, where, graph in combinations(n)
     }
+
+
+def long_vectors(rank: int) -> list[Tensor]:
+    """The end of every run of `LONG`."""
+    net = DistributedNetwork(RING, timeout=PATIENCE)
+    ends = [long_run(methods.get(name, compress=spec), dtype, net, rank) for name, spec, dtype in LONG]
+    net.drain()
+    return ends
 
 
 def run_all(rank: int, names: list[str]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from torch.func import functional_call, grad, vmap
 from gossamer import optim
 from gossamer import topology as graphs
 from gossamer.errors import GossamerError
-from gossamer.network import SimulatedNetwork
+from gossamer.methods import Method
+from gossamer.network import Network, SimulatedNetwork
 from gossamer.optim import DecentralizedOptimizer
 from gossamer.topology import Topology
 
@@ -95,6 +96,22 @@ def combinations(n: int) -> list[tuple[str, str, Topology]]:
 
 SCHEDULES = ("base:degree=2", "epidemic:peers=2,period=5", "lossy:graph=ring,drop=0.3,period=6")
 COMPRESSORS = ("quantize:bits=1", "quantize:bits=8", "top-k:share=0.3", "random-k:share=0.3")
+
+METHODS = ("motef", "choco-sgdm")
+EVERY_FORMAT = ["identity", *(f"quantize:bits={bits}" for bits in (1, 2, 3, 4, 7, 8, 9, 16))]
+EVERY_FORMAT += [f"{name}:share={share}" for name in ("top-k", "random-k") for share in (0.1, 0.01)]
+LONG = [(name, spec, dtype) for name in METHODS for spec in EVERY_FORMAT for dtype in (torch.float32, torch.float64)]
+
+
+def long_run(method: Method, dtype: torch.dtype, net: Network, node: int | slice = slice(None)) -> Tensor:
+    """Where quadratics of 3,001 numbers end: several blocks and, of top-k, positions of two bytes."""
+    generator = torch.Generator().manual_seed(0)
+    scales, targets = torch.randn(2, 4, 3001, generator=generator, dtype=torch.float64).to(dtype)[:, node]
+    x = torch.ones_like(targets)
+    state = method.initial(x, net)
+    for r in range(12):
+        method.step(state, x, (0.5 + scales.square()) * (x - 3 * targets), (0.02, 0.0, 0.004)[r // 5], net, r)
+    return x
 
 
 def compressed(name: str) -> dict[str, Any]:
