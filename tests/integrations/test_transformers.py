@@ -49,6 +49,13 @@ def test_a_killed_run_resumes_to_the_same_bits(runs: dict[str, Any]) -> None:
         assert again["kept"] == ["checkpoint-12"]
 
 
+def test_a_finished_run_that_is_resumed_makes_no_step(runs: dict[str, Any]) -> None:
+    """The epochs of rank 2, of five steps, do not divide 12."""
+    for again in runs["resumed"]:
+        assert isinstance(again, dict), runs["printed"]
+        assert (again["steps after the last"], again["kept its model"]) == (0, True)
+
+
 def test_all_stop_early_by_a_common_metric_and_none_by_its_own(runs: dict[str, Any]) -> None:
     assert runs["stopped by a common metric"] == [{"steps": 4, "loaded": True}] * 4, runs["printed"]
     for sentence in runs["stopped by their own metrics"]:

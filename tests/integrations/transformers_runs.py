@@ -157,6 +157,7 @@ def resumed(rank: int, place: Path) -> dict[str, Any]:
     later = place / "node-1" / "checkpoint-7"
     later.mkdir(exist_ok=True)
     _, watch = trained(GossipTrainer, rank, place, resume=True)
+    trainer, more = trained(GossipTrainer, rank, place, resume=True)
     said = []
     for saving in ("epoch", "best"):
         try:
@@ -165,6 +166,8 @@ def resumed(rank: int, place: Path) -> dict[str, Any]:
             said.append(str(error))
     return {
         "trace": torch.stack(watch.trace),
+        "steps after the last": len(more.trace),
+        "kept its model": torch.equal(flat(trainer.model), watch.trace[-1]),
         "said": said,
         "kept": sorted(p.name for p in (place / f"node-{rank}").iterdir()),
     }
