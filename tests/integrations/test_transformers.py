@@ -36,6 +36,13 @@ def test_every_node_saves_its_own_model(runs: dict[str, Any]) -> None:
     assert len({tuple(r["trace"][-1].tolist()) for r in runs["whole"]}) == 4
 
 
+def test_the_models_can_be_averaged_after_the_training(runs: dict[str, Any]) -> None:
+    mean = torch.stack([r["trace"][-1] for r in runs["whole"]]).mean(0)
+    for r in runs["whole"]:
+        assert torch.equal(r["average"], runs["whole"][0]["average"])
+        torch.testing.assert_close(r["average"], mean)
+
+
 def test_accelerate_leaves_model_and_data_alone(runs: dict[str, Any]) -> None:
     assert [r["accelerate"] for r in runs["whole"]] == [{"same": True, "left": "4"}] * 4
 

@@ -117,11 +117,13 @@ def whole(rank: int, place: Path) -> dict[str, Any]:
     trace = torch.stack(watch.trace)
     trainer.save_model()
     again = GPT2LMHeadModel.from_pretrained(place / f"node-{rank}")
+    gossamer.average_(trainer.model)
     logged = [entry["gossip_messages_sent"] for entry in trainer.state.log_history if "loss" in entry]
     return {
         "trace": trace,
         "saved": torch.equal(flat(again), trace[-1]),
         "logged": logged,
+        "average": flat(trainer.model),
         "plain": plain_loop(watch),
         "accelerate": accelerate(rank),
     }
