@@ -103,6 +103,11 @@ class GossipTrainer(Trainer):
         args.max_steps = longest
         return super().set_initial_training_values(args, dataloader)
 
+    def _init_training_state(self, max_steps: int, steps_of_epoch: int, epochs: int, *options: Any) -> Any:
+        """Where to continue: nowhere after the last step, where Trainer makes one more if the epoch is not over."""
+        place = super()._init_training_state(max_steps, steps_of_epoch, epochs, *options)
+        return place if self.state.global_step < max_steps else (epochs, 0)
+
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
         """Train; with `resume_from_checkpoint=True` from the newest checkpoint that is complete on all nodes."""
         if resume_from_checkpoint is True:

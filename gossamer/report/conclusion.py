@@ -50,6 +50,8 @@ class Conclusion:
     """Whether it is ahead of every other method that has a figure, which there must be."""
     warning: str = ""
     """What a reader must be told first; empty if there is nothing."""
+    alone: bool = False
+    """Whether it was compared with no other method."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,11 @@ def conclude(contenders: Sequence[Contender], metric: MetricFacts) -> Conclusion
     value, over = metric.with_unit(means[best.name]), f"over {_number(len(seeds or best.figures))} seeds"
     warning = NO_COMMON_SEED if not seeds else ONE_SEED if len(seeds) == 1 else ""
     if not others:
-        alone = "with one seed" if len(best.figures) == 1 else over
+        runs = "with one seed" if len(best.figures) == 1 else over
         compared = "" if without else ", compared with no other method"
         value += "" if metric == ACCURACY else f" ({metric.direction})"
-        return Conclusion(f"{best.name} reaches a test {metric.name} of {value} {alone}{compared}{end}", best.name)
+        sentence = f"{best.name} reaches a test {metric.name} of {value} {runs}{compared}{end}"
+        return Conclusion(sentence, best.name, alone=not without)
     direction = "highest" if metric.higher_is_better else "lowest"
     if warning:
         place = "with the one seed that all have" if seeds else "each over its own seeds"
@@ -122,7 +125,7 @@ def summarize(conclusions: Mapping[str, Conclusion], measured: str) -> str:
             clear.setdefault(found.best, []).append(setting)
     open_ones = sum(not found.clear for found in conclusions.values())
     if not clear:
-        best = Counter(found.best for found in conclusions.values() if found.best)
+        best = Counter(found.best for found in conclusions.values() if found.best and not found.alone)
         leaders = [f"{name} in {count}" for name, count in best.most_common(_MOST_NAMES)]
         rest = f" Best by the mean: {_list(leaders)}." if leaders else ""
         return f"In none of {len(conclusions)} settings ({measured}) is a method ahead of every other one.{rest}"

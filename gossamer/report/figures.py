@@ -184,7 +184,7 @@ def _graph_figure(
     if nodes <= 32:
         for node, (x, y) in enumerate(at):
             axes.text(x, y, str(node), color="white", fontsize=5.5, ha="center", va="center", zorder=3)
-    axes.set(title=f"{name}\np = {p:.3g}, spectral gap {spectral_gap:.3g}")
+    axes.set_title(f"{name}\np = {p:.3g}, spectral gap {spectral_gap:.3g}", fontsize=8)
     axes.set_aspect("equal")
     axes.margins(0.1)
     axes.invert_yaxis()

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gossamer._common.files import check_writable, write_text
-from gossamer._common.formatting import ACCURACY, NONE, word
+from gossamer._common.formatting import ACCURACY, NONE, said, word
 from gossamer.errors import InputError
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.store import StoredRun
@@ -94,8 +94,8 @@ def comparison_page(
         links={panel.name: number for number, panel in enumerate(comparison.panels)},
         matrix=matrix(comparison),
         runs=_all_runs(comparison),
-        varied={key: ", ".join(map(word, values)) for key, values in comparison.varied.items()},
-        shared={key: word(value) for key, value in comparison.shared.items()},
+        varied={key: ", ".join(said(value, word) for value in values) for key, values in comparison.varied.items()},
+        shared={key: said(value, word) for key, value in comparison.shared.items()},
         versions={key: ", ".join(values) for key, values in comparison.environments.items()},
         own_methods=list(dict.fromkeys(entry.method for entry in entries if entry.method_name not in BUILT_IN)),
         toml=toml,

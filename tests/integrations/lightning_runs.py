@@ -97,7 +97,13 @@ def whole(rank: int, place: Path) -> dict[str, Any]:
     trainer = fit(module, place, every_n_epochs=1, save_top_k=-1)
     trainer.validate(module, own_loader(rank), verbose=False)
     own = flat(module.net)
-    return {"trace": torch.stack(module.trace), "plain": plain_loop(rank), "kept": torch.equal(own, module.trace[-1])}
+    gossamer.average_(module)
+    return {
+        "trace": torch.stack(module.trace),
+        "plain": plain_loop(rank),
+        "kept": torch.equal(own, module.trace[-1]),
+        "average": flat(module.net),
+    }
 
 
 def killed(rank: int, place: Path) -> None:

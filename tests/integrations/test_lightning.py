@@ -29,6 +29,13 @@ def test_sites_of_unequal_size_follow_the_plain_loop(runs: dict[str, Any]) -> No
     assert len({tuple(r["trace"][-1].tolist()) for r in runs["whole"]}) == 4
 
 
+def test_the_models_can_be_averaged_after_the_training(runs: dict[str, Any]) -> None:
+    mean = torch.stack([r["trace"][-1] for r in runs["whole"]]).mean(0)
+    for r in runs["whole"]:
+        assert torch.equal(r["average"], runs["whole"][0]["average"])
+        torch.testing.assert_close(r["average"], mean)
+
+
 def test_a_killed_run_resumes_to_the_same_bits(runs: dict[str, Any]) -> None:
     assert runs["killed"][2] == "signal 9"
     for rank, (whole, again) in enumerate(zip(runs["whole"], runs["resumed"], strict=True)):

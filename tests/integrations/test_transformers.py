@@ -36,6 +36,13 @@ def test_every_node_saves_its_own_model(runs: dict[str, Any]) -> None:
     assert len({tuple(r["trace"][-1].tolist()) for r in runs["whole"]}) == 4
 
 
+def test_the_models_can_be_averaged_after_the_training(runs: dict[str, Any]) -> None:
+    mean = torch.stack([r["trace"][-1] for r in runs["whole"]]).mean(0)
+    for r in runs["whole"]:
+        assert torch.equal(r["average"], runs["whole"][0]["average"])
+        torch.testing.assert_close(r["average"], mean)
+
+
 def test_accelerate_leaves_model_and_data_alone(runs: dict[str, Any]) -> None:
     assert [r["accelerate"] for r in runs["whole"]] == [{"same": True, "left": "4"}] * 4
 
@@ -47,6 +54,13 @@ def test_a_killed_run_resumes_to_the_same_bits(runs: dict[str, Any]) -> None:
         assert len(again["trace"]) == 7, "from step 5 of 12, though rank 1 has an incomplete checkpoint of step 7"
         assert torch.equal(again["trace"], whole["trace"][-7:]), rank
         assert again["kept"] == ["checkpoint-12"]
+
+
+def test_a_finished_run_that_is_resumed_makes_no_step(runs: dict[str, Any]) -> None:
+    """The epochs of rank 2, of five steps, do not divide 12."""
+    for again in runs["resumed"]:
+        assert isinstance(again, dict), runs["printed"]
+        assert (again["steps after the last"], again["kept its model"]) == (0, True)
 
 
 def test_all_stop_early_by_a_common_metric_and_none_by_its_own(runs: dict[str, Any]) -> None:

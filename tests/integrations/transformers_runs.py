@@ -117,11 +117,13 @@ def whole(rank: int, place: Path) -> dict[str, Any]:
     trace = torch.stack(watch.trace)
     trainer.save_model()
     again = GPT2LMHeadModel.from_pretrained(place / f"node-{rank}")
+    gossamer.average_(trainer.model)
     logged = [entry["gossip_messages_sent"] for entry in trainer.state.log_history if "loss" in entry]
     return {
         "trace": trace,
         "saved": torch.equal(flat(again), trace[-1]),
         "logged": logged,
+        "average": flat(trainer.model),
         "plain": plain_loop(watch),
         "accelerate": accelerate(rank),
     }
@@ -157,6 +159,7 @@ def resumed(rank: int, place: Path) -> dict[str, Any]:
     later = place / "node-1" / "checkpoint-7"
     later.mkdir(exist_ok=True)
     _, watch = trained(GossipTrainer, rank, place, resume=True)
+    trainer, more = trained(GossipTrainer, rank, place, resume=True)
     said = []
     for saving in ("epoch", "best"):
         try:
@@ -165,6 +168,8 @@ def resumed(rank: int, place: Path) -> dict[str, Any]:
             said.append(str(error))
     return {
         "trace": torch.stack(watch.trace),
+        "steps after the last": len(more.trace),
+        "kept its model": torch.equal(flat(trainer.model), watch.trace[-1]),
         "said": said,
         "kept": sorted(p.name for p in (place / f"node-{rank}").iterdir()),
     }

@@ -44,6 +44,7 @@ def test_the_page_says_what_was_compared_and_how_to_make_it_again(page, runs):
         "Each node on its own data",
         "Worst node: the lowest accuracy of any node with any seed.",
         "Configuration and versions",
+        "<dt>churn</dt><dd>not set</dd>",
         "All 12 runs",
         'data-method="Momentum Tracking"',
     ):

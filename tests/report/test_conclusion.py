@@ -82,7 +82,7 @@ def test_methods_that_diverged_are_named_and_beaten_by_nobody():
     lost = Contender("DSGD", missing="diverged")
     assert conclude([TRACKING, DSGDM, lost], ACCURACY).sentence.endswith("over three seeds; DSGD diverged.")
     only = conclude([TRACKING, lost, Contender("D²", missing="diverged")], ACCURACY)
-    assert not only.clear
+    assert (only.clear, only.alone) == (False, False)
     assert only.sentence == (
         "Momentum Tracking reaches a test accuracy of 83.0 % over three seeds; DSGD and D² diverged."
     )
@@ -92,7 +92,7 @@ def test_methods_that_diverged_are_named_and_beaten_by_nobody():
 
 def test_one_method_is_compared_with_nothing():
     found = conclude([TRACKING], ACCURACY)
-    assert (found.clear, found.warning) == (False, "")
+    assert (found.clear, found.alone, found.warning) == (False, True, "")
     assert found.sentence == (
         "Momentum Tracking reaches a test accuracy of 83.0 % over three seeds, compared with no other method."
     )
@@ -120,8 +120,8 @@ def test_several_settings_are_summed_up():
     )
     assert summarize({"a": tie, "b": tie, "c": conclude([DSGDM], ACCURACY)}, measured) == (
         "In none of 3 settings (accuracy, higher is better) is a method ahead of every other one. Best by the "
-        "mean: B in 2 and DSGDm in 1."
-    )
+        "mean: B in 2."
+    ), "a method that was compared with no other one is not the best of anything"
     missing = conclude([Contender("A", missing="diverged")], ACCURACY)
     assert summarize({"a": missing, "b": missing}, measured).endswith("ahead of every other one.")
 
