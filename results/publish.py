@@ -4,19 +4,16 @@ python results/publish.py            every item: NAME/measured.json, and the lea
 python results/publish.py --check    exit with 1 and name the files that are not what the runs say
 python results/publish.py --make ITEM [dataset=... k=...]
                                      make the runs that an item of the paper lacks, two at a time: all step sizes on
-                                     the first seed, then the best one on the others; continues what was stopped.
-                                     Long runs are first tried for 100 epochs: a step size that is then more than five
-                                     points behind the best one on validation data goes no further
+                                     the first seed, then the best one on the others; continues what was stopped
 
 The synthetic experiment has no runs to keep: what `gossamer paper synthetic` has written is taken from
 out/paper/synthetic, if it is there. The pages take their numbers from measured.json (docs/generate.py).
 """
 
 import json
-import math
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -41,9 +38,6 @@ from gossamer.report import write_figures
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
-TRIAL, BEHIND = 100.0, 0.05
-"""The epochs after which a step size goes no further if it is so much behind the best one on validation data. With
-three points instead of five, Momentum Tracking would lose the step size that ends best on Fashion-MNIST, k = 4."""
 PANELS = ("dataset", "partition")
 """What is compared within, also where the paper's table has one dataset: panels are called "cifar-10, k = 4"."""
 
@@ -71,7 +65,7 @@ class PaperItem:
                 continue
             for panel in dict.fromkeys((e.dataset, e.partition) for e in there):
                 chosen = [e.method for e in there if (e.dataset, e.partition) == panel]
-                only = {"dataset": [panel[0]], "k": [panel[1].rpartition("=")[2]], "method": [*dict.fromkeys(chosen)]}
+                only = {"dataset": [panel[0]], "k": [_k_of(panel[1])], "method": [*dict.fromkeys(chosen)]}
                 commands.append(self._command(only, [lr], self.seeds[1:]))
         return commands
 
@@ -79,18 +73,9 @@ class PaperItem:
         """Make the runs that are missing, of this part of the item."""
         experiments = replace(self, only={**self.only, **only}).plan()[1].experiments
         first = [e for e in experiments if e.seed == self.seeds[0]]
-        trials = _trials(first)
-        _make(f"{self.name}: trials", list(trials.values()))
-        stopped = {trial.experiment for trial, _ in _far_behind(trials.values())}
-        first = [e for e in first if trials.get(e) not in stopped]
         _make(self.name, first)
         best = {cell.key: cell.lr for cell in select(stored_runs(first, RUNS))}
         _make(self.name, [e for e in experiments if e.seed != self.seeds[0] and e.lr == best[e.cell]])
-
-    def stopped(self) -> list[tuple[StoredRun, float]]:
-        """The trials of step sizes that went no further, and how far they were behind."""
-        first = [e for e in self.plan()[1].experiments if e.seed == self.seeds[0]]
-        return _far_behind(_trials(first).values())
 
     def _command(self, only: dict[str, list[str]], lrs: Sequence[float], seeds: Sequence[int]) -> str:
         chosen = " ".join(f"{key}={_listed(values)}" for key, values in only.items())
@@ -124,28 +109,6 @@ class SweepItem:
         return recipe, PaperPlan([PlannedRun(e, e) for e in grid.experiments], [])
 
 
-def _trials(experiments: Sequence[Experiment]) -> dict[Experiment, Experiment]:
-    """The first epochs of those that are longer and have a choice of step sizes."""
-    lrs = {cell: {e.lr for e in experiments if e.cell == cell} for cell in {e.cell for e in experiments}}
-    return {
-        e: replace(e, epochs=TRIAL, evaluations=5) for e in experiments if e.epochs > TRIAL and len(lrs[e.cell]) > 1
-    }
-
-
-def _far_behind(trials: Iterable[Experiment]) -> list[tuple[StoredRun, float]]:
-    """Those that are too far behind the best step size of their method on validation data, and how far."""
-    done = [run for run in stored_runs(trials, RUNS) if run.finished]
-    best: dict[str, float] = {}
-    for run in done:
-        best[run.cell] = max(best.get(run.cell, 0.0), _validation(run))
-    behind = [(run, best[run.cell] - _validation(run)) for run in done]
-    return [(run, distance) for run, distance in behind if distance > BEHIND]
-
-
-def _validation(run: StoredRun) -> float:
-    return float(run.rows[-1]["validation_accuracy"]) if run.status == "done" else -math.inf
-
-
 def _make(title: str, experiments: Sequence[Experiment]) -> None:
     with sweep_progress(title, experiments, RUNS) as advance:
         print(run_sweep(experiments, RUNS, jobs=2, on_progress=advance).sentence)
@@ -167,18 +130,9 @@ ITEMS: list[PaperItem | SweepItem] = [
 
 
 def measured(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[str, Any]:
-    """What these runs say of an item, and which step sizes went no further than a trial."""
+    """What these runs say of an item, and how the runs of a full-length one end."""
     told = measure(*item.plan(), stored).to_json(getattr(item, "scale", "quick"), item.commands)
-    stopped = [
-        {
-            "panel": _panel_of(run.experiment),
-            "label": run.label,
-            "lr": run.experiment.lr,
-            "behind": behind if math.isfinite(behind) else None,
-        }
-        for run, behind in (item.stopped() if isinstance(item, PaperItem) else [])
-    ]
-    told = {**told, "item": item.name, **({"stopped": {"epochs": TRIAL, "trials": stopped}} if stopped else {})}
+    told = {**told, "item": item.name}
     return {**told, "endings": endings(stored)} if told["scale"] == "full" else told
 
 
@@ -206,7 +160,12 @@ def endings(stored: Sequence[StoredRun]) -> list[dict[str, Any]]:
 
 def _panel_of(experiment: Experiment) -> str:
     """The title of the panel to which an experiment belongs."""
-    return f"{experiment.dataset}, {experiment.partition.rpartition(':')[2].replace('=', ' = ')}"
+    return f"{experiment.dataset}, k = {_k_of(experiment.partition)}"
+
+
+def _k_of(partition: str) -> str:
+    """The parameter k of "k-class:k=4,draw=paper"."""
+    return partition.partition("k=")[2].partition(",")[0]
 
 
 def runs_of(item: PaperItem | SweepItem) -> list[StoredRun]:
@@ -219,7 +178,7 @@ def curves(item: PaperItem | SweepItem, stored: Sequence[StoredRun]) -> dict[Pat
     panels: dict[Path, list[StoredRun]] = {}
     for run in stored:
         e = run.experiment
-        name = f"{e.dataset}-{e.partition.rpartition(':')[2].replace('=', '')}.png"
+        name = f"{e.dataset}-k{_k_of(e.partition)}.png"
         panels.setdefault(HERE / item.name / name, []).append(run)
     return panels
 

@@ -91,7 +91,7 @@ def result(name: str) -> str:
     """An item in full: its commands, a table per panel beside the paper's figures, and how the rankings compare."""
     told = _read(RESULTS / name / "measured.json")
     commands = "\n".join(told["commands"])
-    panels = [_panel(panel, name, told.get("stopped")) for panel in told["panels"] if _is_measured(panel)]
+    panels = [_panel(panel, name) for panel in told["panels"] if _is_measured(panel)]
     return "\n\n".join([f"```sh\n{commands}\n```", _effort(told), *panels])
 
 
@@ -325,7 +325,7 @@ def _effort(told: dict[str, Any]) -> str:
     )
 
 
-def _panel(panel: dict[str, Any], name: str, stopped: dict[str, Any] | None = None) -> str:
+def _panel(panel: dict[str, Any], name: str) -> str:
     rows = [
         [
             line["label"],
@@ -340,21 +340,10 @@ def _panel(panel: dict[str, Any], name: str, stopped: dict[str, Any] | None = No
     if panel["ranking"]["pairs"]:
         sentence = panel["ranking"]["sentence"]
         parts.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    trials = [t for t in (stopped or {"trials": []})["trials"] if t["panel"] == panel["title"]]
-    if stopped and trials:
-        parts.append(
-            f"Stopped after {stopped['epochs']:g} epochs, where validation accuracy was more than five points below "
-            f"that of the method's best step size (by how many points): {', '.join(map(_stopped, trials))}."
-        )
     picture = f"{name}/{panel['title'].replace(', k = ', '-k')}.png"
     if (RESULTS / picture).exists():
         parts.append(f"![Test accuracy over the epochs, {panel['title']}]({picture})")
     return "\n\n".join(parts)
-
-
-def _stopped(trial: dict[str, Any]) -> str:
-    behind = "diverged" if trial["behind"] is None else f"{100 * trial['behind']:.1f}"
-    return f"{trial['label']} with {trial['lr']:g} ({behind})"
 
 
 def _mean(line: dict[str, Any]) -> str:

@@ -363,7 +363,7 @@ def _setting(settings: dict[str, Any], key: str) -> str:
 
 def _said(panel: ComparisonPanel, key: str) -> str:
     """The setting of a panel in a sentence."""
-    match = re.fullmatch(r"k-class:k=(\d+)", str(panel.settings[key])) if key == "partition" else None
+    match = re.fullmatch(r"k-class:k=(\d+)(,draw=\w+)?", str(panel.settings[key])) if key == "partition" else None
     return f"{match[1]} class{'' if match[1] == '1' else 'es'} per node" if match else panel.name
 
 

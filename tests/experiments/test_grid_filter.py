@@ -17,13 +17,13 @@ def experiments(**wanted):
 
 
 def test_k_is_that_of_the_partition():
-    assert {e.partition for e in experiments(k="2")} == {"k-class:k=2"}
+    assert {e.partition for e in experiments(k="2")} == {"k-class:k=2,draw=paper"}
 
 
 def test_several_values_are_alternatives_and_several_keys_conditions():
     found = experiments(method=["dsgd", "Momentum_Tracking"], k="10")
     assert [(e.method, e.partition) for e in found] == [
-        ("dsgd", "k-class:k=10"), ("momentum-tracking", "k-class:k=10")
+        ("dsgd", "k-class:k=10,draw=paper"), ("momentum-tracking", "k-class:k=10,draw=paper")
     ]  # fmt: skip
 
 

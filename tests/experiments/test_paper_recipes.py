@@ -91,7 +91,7 @@ def test_full_is_the_papers_setting(name):
 )
 def test_the_axes(name, wanted):
     experiments = experiments_of(name)
-    wanted = {**wanted, "partition": {f"k-class:k={k}" for k in wanted["k"]}}
+    wanted = {**wanted, "partition": {f"k-class:k={k},draw=paper" for k in wanted["k"]}}
     del wanted["k"]
     assert {key: column(experiments, key) for key in wanted} == wanted
 
@@ -151,9 +151,8 @@ def test_figures_are_made_of_the_runs_of_tables(figure, table, scale):
 @pytest.mark.parametrize("lr", [0.005, 0.001])
 @pytest.mark.parametrize("dataset", ["fashion-mnist", "cifar-10"])
 def test_quick_runs_of_lenet_are_those_of_the_defaults(lr, dataset):
-    wanted = Experiment(
-        method="momentum-tracking", dataset=dataset, partition="k-class:k=4", lr=lr, seed=0, epochs=20, evaluations=10
-    )
+    setting = {"dataset": dataset, "partition": "k-class:k=4,draw=paper", "epochs": 20, "evaluations": 10}
+    wanted = Experiment(**setting, method="momentum-tracking", lr=lr, seed=0)
     assert wanted.id in {e.id for e in recipes.read("table2", "quick", lrs=[0.005, 0.001]).experiments}
     assert (wanted.id in {e.id for e in experiments_of("table2", "quick")}) == (lr == 0.005)
 
