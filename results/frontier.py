@@ -196,10 +196,12 @@ def _label(experiment: Experiment) -> str:
     name, _, options = experiment.method.partition(":")
     title = find(name).facts.title
     if "bits=" in options:
-        bits = options.partition("bits=")[2]
+        bits = options.partition("bits=")[2].partition(",")[0]
         title += f", {bits} {'bit' if bits == '1' else 'bits'}"
     if "share=" in options:
         title += f", top {float(options.partition('share=')[2]):.0%}"
+    if "predict=true" in options:
+        title += ", predicted"
     every = experiment.every if experiment.inner else options.partition("every=")[2].partition(",")[0]
     if not every:
         return title

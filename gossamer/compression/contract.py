@@ -40,6 +40,8 @@ class Compressor(ABC):
 
     name: ClassVar[str]
     """How specs call it, as in "quantize:bits=4"."""
+    spreads: ClassVar[bool] = False
+    """Whether what it loses is spread over all numbers of a block, instead of some that are left out altogether."""
 
     _registry: ClassVar[dict[str, type["Compressor"]]] = {}
 

@@ -44,6 +44,7 @@ class Quantize(Compressor):
     """
 
     name = "quantize"
+    spreads = True
 
     bits: int = 4
     block: int = 256

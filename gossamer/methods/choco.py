@@ -53,8 +53,8 @@ class ChocoSGDm(Method):
     X <- X + gamma (W H - H)
 
     Only Q travels. With the identity as compressor and gamma = 1 this is DSGDm, and like DSGDm it does not correct for
-    different data. `compress` names the compressor C; `gamma` is the consensus step, by default delta/(2 - delta) for a
-    compressor with the contraction delta.
+    different data. `compress` names the compressor C; `gamma` is the consensus step, by default a large one at
+    which what the compressor loses is sure to die out.
 
     Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
     communication", ICML 2019; with momentum: Koloskova et al., ICLR 2020.
@@ -94,7 +94,7 @@ class ChocoSGDm(Method):
             state.gap.add_(*net.mix(q, round=round, out=(torch.empty_like(state.gap),)).wait())
         else:
             rebuild(net, round, (state.h, state.gap))
-        pull_(x, consensus_step(self, x.shape[-1]), state.gap)
+        pull_(x, consensus_step(self, net, x.shape[-1]), state.gap)
 
 
 @dataclass(frozen=True, eq=False)

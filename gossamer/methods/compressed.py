@@ -20,6 +20,9 @@ from gossamer.errors import InputError
 from gossamer.methods.contract import Method, Scalar, add_scaled_
 from gossamer.network.contract import Network
 
+RETURNED = 0.95
+"""The share of its power with which an error may come back at the usual gamma."""
+
 REBUILD = 5000
 """Steps from one message with h itself to the next. With one bit per number they are 1 % of the traffic."""
 
@@ -28,14 +31,25 @@ TROUBLE = "stops short of the optimum"
 """What they do on a graph that changes: running sums hold the weights of one graph."""
 
 
-def consensus_step(method: Method, dim: int) -> Scalar:
-    """gamma as given or, by default, delta/(2 - delta), where delta is the compressor's contraction.
+def consensus_step(method: Method, net: Network, dim: int) -> Scalar:
+    """gamma as given or, by default, a large one at which what the compressor loses is sure to die out; at most 1.
 
-    What the neighbours know is old: of each change the share delta arrives at once, delta of the rest a round later, so
-    that the mean age is a = (1 - delta)/delta rounds. A step X <- X + gamma (W - I) X that is computed from values a
-    rounds old is stable where gamma lambda < 2 sin(pi/(2 (2a + 1))) for every eigenvalue lambda of I - W, if all of
-    them are real, as they are for a symmetric W. No lambda is above 2, and sin t >= 2 t/pi, so gamma = 1/(2a + 1) =
-    delta/(2 - delta) is stable for every symmetric W. It is 1 where nothing is left out.
+    What the neighbours know is old: of each change the share delta, the compressor's contraction, arrives at once,
+    delta of the rest a round later, so that the mean age is a = (1 - delta)/delta rounds. A step
+    X <- X + gamma (W - I) X that is computed from values a rounds old is stable where
+    gamma lambda < 2 sin(pi/(2 (2a + 1))) for every eigenvalue lambda of I - W, if all of them are real, as they are for
+    a symmetric W. No lambda is above 2, and sin t >= 2 t/pi, so gamma = 1/(2a + 1) = delta/(2 - delta) is stable for
+    every symmetric W.
+
+    Compressors that spread what they lose allow more. They pass on delta v and an error of the power
+    delta (1 - delta) |v|^2, which varies little. If it is an eigenvector of gamma (I - W) with the eigenvalue g, then
+
+    b(g) = (1 - delta)/delta ((2 + delta) g + 2 delta)/(2 (2 - delta) - delta g)
+
+    times that power is lost again, over all later rounds. (b(g) < 1 is g < 2 delta/(2 - delta): with the largest g of 2
+    gamma, the same limit.) But it is spread over the eigenvectors, so the mean of b counts, with a node's squared
+    entries as weights. With them the mean of g is gamma (1 - W_ii), times n/(n - 1) if the errors sum to zero over the
+    nodes. b is convex: its mean is below the chord from 0 to the largest g. gamma is where that chord is `RETURNED`.
 
     The lambda of a long directed ring are almost imaginary: a difference goes round it instead of dying out, and what
     is old points to where the difference has been. There MoTEF diverged with 1 to 4 bits, with 2 bits even at a gamma
@@ -43,7 +57,14 @@ def consensus_step(method: Method, dim: int) -> Scalar:
     """
     given: Scalar | None = getattr(method, "gamma")  # noqa: B009 - methods with messages to compress have one
     delta = method.compressor.contraction(dim)
-    return delta / (2 - delta) if given is None else given
+    lowest = delta / (2 - delta)
+    if given is not None or not method.compressor.spreads or net.n == 1:
+        return lowest if given is None else given
+    largest = 1 - net.topology.smallest_eigenvalue
+    mean = (1 - net.topology.smallest_own_weight) * net.n / (net.n - 1)
+    # b in units of (1 - delta)/delta: `lowest` at 0, and at the largest g what puts the chord at `RETURNED`.
+    end = lowest + largest / mean * (RETURNED * delta / (1 - delta) - lowest)
+    return min(1.0, (2 * (2 - delta) * end - 2 * delta) / (2 + delta + delta * end) / largest)
 
 
 def spec_of(compress: str | Compressor) -> str:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gossamer._common.checks import check_choice, check_fraction
+from gossamer._common.checks import check_choice, check_fraction, check_switch
 from gossamer.methods.compressed import (
     REBUILD,
     TROUBLE,
@@ -78,9 +78,11 @@ class MoTEF(Method):
 
     Only Qx and Qy travel, and they do so during the next gradient. With the identity as compressor and gamma = 1 it is
     Momentum Tracking, written with the same heavy ball U: step sizes mean the same. `compress` names the compressor C;
-    `gamma` is the consensus step, by default delta/(2 - delta) for a compressor with the contraction delta: what
-    neighbours know is (1 - delta)/delta rounds old, and with this gamma averaging old values is stable for every
-    symmetric W; `init` as in Momentum Tracking.
+    `gamma` is the consensus step, by default a large one at which what the compressor loses is sure to die out; `init`
+    as in Momentum Tracking.
+
+    `predict=True` is not in the paper: before Qx is made, everybody takes the step that it knows of, H <- H - eta Y.
+    Messages then only say how far X is from there, which makes a difference with 1 or 2 bits per number.
 
     Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication compression", ICLR
     2025.
@@ -106,9 +108,11 @@ class MoTEF(Method):
     compress: str = "quantize:bits=4"
     gamma: Scalar | None = None
     init: Literal["theorem", "zero"] = "theorem"
+    predict: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.facts.title, "beta", self.beta)
+        check_switch(self.facts.title, "predict", self.predict)
         check_choice(self.facts.title, "init", self.init, ("theorem", "zero"))
         check_gamma(self.facts.title, self.gamma)
         object.__setattr__(self, "compress", spec_of(self.compress))
@@ -129,10 +133,13 @@ class MoTEF(Method):
         gap_h, gap_y = state.gap_h.add_(wqx), state.gap_y.add_(wqy)
         if state.is_first_step and self.init == "theorem":
             u.copy_(grad).sub_(net.average(grad, round=round)).div_(1 - self.beta)
-        gamma = consensus_step(self, x.shape[-1])
+        gamma = consensus_step(self, net, x.shape[-1])
         pull_(v, gamma, gap_y).sub_(u)  # V + gamma (W Y - Y) - U
         v.add_(decay_and_add_(u, self.beta, grad))  # ... + U'
         add_scaled_(pull_(x, gamma, gap_h), -lr, v)  # X + gamma (W H - H) - eta V
+        if self.predict:
+            add_scaled_(h, -lr, y)
+            add_scaled_(gap_h, -lr, gap_y)
         qx = difference(x, h, gap_h, self.compressor, state.turn)
         qy = difference(v, y, gap_y, self.compressor, state.turn)
         state.turn += 1
@@ -151,7 +158,7 @@ class BEER(MoTEF):
     X  <- X + gamma (W H - H) - eta V
     H  <- H + C(X - H);   Y <- Y + C(V - Y)
 
-    `compress`, `gamma` and `init` as in MoTEF.
+    `compress`, `gamma`, `init` and `predict` as in MoTEF.
     Zhao et al., "BEER: fast O(1/T) rate for decentralized nonconvex optimization with communication compression",
     NeurIPS 2022.
     """

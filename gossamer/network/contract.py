@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from gossamer.compression import Compressed
+from gossamer.topology import Topology
 
 
 @runtime_checkable
@@ -52,6 +53,11 @@ class Network(Protocol):
     @property
     def n(self) -> int:
         """The number of nodes."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """Who is joined to whom, with which weights."""
         ...
 
     def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:

@@ -306,9 +306,11 @@ class BEER(DecentralizedOptimizer):
         compress: str = "quantize:bits=4",
         gamma: float | None = None,
         init: Literal["theorem", "zero"] = "theorem",
+        predict: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(params, lr, {"compress": compress, "gamma": gamma, "init": init}, **options)
+        hyperparameters = {"compress": compress, "gamma": gamma, "init": init, "predict": predict}
+        super().__init__(params, lr, hyperparameters, **options)
 
 
 class MoTEF(DecentralizedOptimizer):
@@ -332,9 +334,10 @@ class MoTEF(DecentralizedOptimizer):
         compress: str = "quantize:bits=4",
         gamma: float | None = None,
         init: Literal["theorem", "zero"] = "theorem",
+        predict: bool = False,
         **options: Unpack[Options],
     ) -> None:
-        hyperparameters = {"momentum": momentum, "compress": compress, "gamma": gamma, "init": init}
+        hyperparameters = {"momentum": momentum, "compress": compress, "gamma": gamma, "init": init, "predict": predict}
         super().__init__(params, lr, hyperparameters, **options)
 
 

@@ -115,7 +115,7 @@ class RecordedNetwork:
 
     def __init__(self, net: Network, log: list[Event]) -> None:
         self._net, self._log = net, log
-        self.n = net.n
+        self.n, self.topology = net.n, net.topology
 
     def mix(self, *vectors: Tensor | Compressed, round: int, out: tuple[Tensor, ...] | None = None) -> Pending:
         """Note and pass on."""

@@ -158,6 +158,16 @@ class Topology:
             )
         return 1.0 if self.n == 1 else extreme_eigenvalues(self.mixings[0])[0]
 
+    @cached_property
+    def smallest_own_weight(self) -> float:
+        """The smallest weight that a node gives its own vector in any round.
+
+        >>> from gossamer import topology
+        >>> round(topology.star(5).smallest_own_weight, 2)  # the hub's
+        0.2
+        """
+        return float(min(m.values[m.indices == row_numbers(m.indptr)].min() for m in self.mixings))
+
     def lazy(self) -> "Topology":
         """The same with the weights (I + W)/2 in every round."""
         of_size = self.of_size and partial(_lazy_of_size, self.of_size)

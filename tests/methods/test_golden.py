@@ -87,6 +87,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"compress": "top-k:share=0.5"}) for name in COMPRESSED),
     *((name, {"compress": "quantize:bits=2", "gamma": 0.3}) for name in COMPRESSED),
     ("motef", {"compress": "quantize:bits=1", "beta": 0.5, "init": "zero"}),
+    ("motef", {"compress": "quantize:bits=1", "predict": True}),
     ("beer", {"compress": "quantize:bits=3", "init": "zero"}),
 ]
 VARIANT_PLACES = ("balanced-tree", "one-peer-exponential")

@@ -88,7 +88,7 @@ def other_choices() -> list[Method]:
 
 def test_the_switches_and_choices_are_all_found():
     assert " ".join(type(m).name for m in other_choices()) == (
-        "dsgdm gradient-tracking momentum-tracking relaysum relaysum-m relaysum-m all-reduce-sgdm beer motef"
+        "dsgdm gradient-tracking momentum-tracking relaysum relaysum-m relaysum-m all-reduce-sgdm beer beer motef motef"
     )
 
 
