@@ -121,10 +121,9 @@ class Comparison:
                 members = [row for row in rows if row["panel"] == panel]
                 places = [row["share"] for row in members]
                 axes.errorbar(places, *_accuracies(members), fmt="o", capsize=3)
-                for row, place, above in zip(members, places, _above(members), strict=True):
-                    where = {"xytext": (5, 4 if above else -10), "textcoords": "offset points", "fontsize": 7.5}
-                    axes.annotate(row["label"], (place, 100 * row["mean"]), **where)
                 axes.set_xscale("log")
+                for row, place, height in zip(members, places, _heights(members), strict=True):
+                    axes.text(1.06 * place, 100 * height, row["label"], fontsize=7.5, verticalalignment="center")
                 axes.set_xlim(min(places) / 1.3, 4)  # room for the last label
                 axes.set_title(panel, fontsize=10)
                 axes.set_xlabel("bytes, as a share of Momentum Tracking's")
@@ -148,18 +147,17 @@ COMPARISONS = [
 ]
 
 
-def _above(rows: list[dict[str, Any]]) -> list[bool]:
-    """Whether to put each label above its point: below it where it would be written over another one."""
-    height = max(row["mean"] for row in rows) - min(row["mean"] for row in rows)
-    placed: dict[int, bool] = {}
-    for k in sorted(range(len(rows)), key=lambda k: rows[k]["share"]):
-        near = [
-            placed[j]
-            for j in placed
-            if rows[k]["share"] < 4 * rows[j]["share"] and abs(rows[k]["mean"] - rows[j]["mean"]) < 0.04 * height
-        ]
-        placed[k] = not near or not near[-1]
-    return [placed[k] for k in range(len(rows))]
+def _heights(rows: list[dict[str, Any]]) -> list[float]:
+    """Where to write each label: beside its point, or as much below as the labels near it ask for."""
+    line = 0.033 * (max(row["mean"] for row in rows) - min(row["mean"] for row in rows))
+    heights: dict[int, float] = {}
+    for k in sorted(range(len(rows)), key=lambda k: -rows[k]["mean"]):
+        near = [heights[j] for j in heights if 1 / 4 < rows[k]["share"] / rows[j]["share"] < 4]
+        height = rows[k]["mean"]
+        while any(abs(height - other) < line for other in near):
+            height -= line / 4
+        heights[k] = height
+    return [heights[k] for k in range(len(rows))]
 
 
 def _lost(topology: str) -> float:
