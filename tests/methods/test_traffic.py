@@ -181,7 +181,8 @@ GRAPHS = {
 
 
 LOSSY = [*COMPRESSORS, "top-k:share=0.01", "random-k:share=0.02"]
-LONG = [(name, compress, 20_000) for name in ("motef", "motef:predict=true", "choco-sgdm") for compress in LOSSY]
+LONG = [(name, compress, 20_000) for name in ("motef", "choco-sgdm") for compress in LOSSY]
+LONG += [("motef:predict=true", compress, 20_000) for compress in LOSSY if compress.startswith("quantize")]
 SHORT = [("motef", "quantize:bits=1", 200), ("motef", "top-k:share=0.01", 200), ("choco-sgdm", "top-k:share=0.1", 200)]
 
 
