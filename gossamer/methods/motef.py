@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer._common.checks import check_choice, check_fraction, check_switch
+from gossamer.errors import InputError
 from gossamer.methods.compressed import (
     REBUILD,
     TROUBLE,
@@ -82,7 +83,8 @@ class MoTEF(Method):
     as in Momentum Tracking.
 
     `predict=True` is not in the paper: before Qx is made, everybody takes the step that it knows of, H <- H - eta Y.
-    Messages then only say how far X is from there, which makes a difference with 1 or 2 bits per number.
+    Messages then only say how far X is from there, which makes a difference with 1 or 2 bits per number. It needs a
+    compressor that keeps something of every number: quantization.
 
     Islamov, Gao and Stich, "Towards faster decentralized stochastic optimization with communication compression", ICLR
     2025.
@@ -116,6 +118,12 @@ class MoTEF(Method):
         check_choice(self.facts.title, "init", self.init, ("theorem", "zero"))
         check_gamma(self.facts.title, self.gamma)
         object.__setattr__(self, "compress", spec_of(self.compress))
+        if self.predict and not (self.compressor.spreads or self.compressor.name == "identity"):
+            raise InputError(
+                f"{self.facts.title} predicts steps only with quantization, but compress is {self.compress!r}: it "
+                "leaves out whole numbers of the momentum, with which predicted steps can diverge; take "
+                "compress='quantize:bits=1', or leave predict out."
+            )
         if self.init == "zero":
             # The class declares what its defaults do; this instance is cheaper.
             object.__setattr__(self, "facts", replace(self.facts, starts_with_all_reduce=False))

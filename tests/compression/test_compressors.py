@@ -175,6 +175,7 @@ def test_specs(compressor: Compressor) -> None:
         ),
         ("motef:gamma=0", "needs gamma > 0"),
         ("motef:gamma=1.5", "gamma of at most 1"),
+        ("beer:compress=random-k:share=0.02,predict=true", "BEER predicts steps only with quantization"),
         ("k-gt:every=0", "'every'.* of K-GT must be a whole number of at least 1"),
         ("led:every=-1", "of LED must be a whole number of at least 1"),
     ],

@@ -97,10 +97,10 @@ def combinations(n: int) -> list[tuple[str, str, Topology]]:
 SCHEDULES = ("base:degree=2", "epidemic:peers=2,period=5", "lossy:graph=ring,drop=0.3,period=6")
 COMPRESSORS = ("quantize:bits=1", "quantize:bits=8", "top-k:share=0.3", "random-k:share=0.3")
 
-METHODS = ("motef", "motef:predict=true", "choco-sgdm")
-EVERY_FORMAT = ["identity", *(f"quantize:bits={bits}" for bits in (1, 2, 3, 4, 7, 8, 9, 16))]
-EVERY_FORMAT += [f"{name}:share={share}" for name in ("top-k", "random-k") for share in (0.1, 0.01)]
-LONG = [(name, spec, dtype) for name in METHODS for spec in EVERY_FORMAT for dtype in (torch.float32, torch.float64)]
+DENSE = ["identity", *(f"quantize:bits={bits}" for bits in (1, 2, 3, 4, 7, 8, 9, 16))]
+SPARSE = [f"{name}:share={share}" for name in ("top-k", "random-k") for share in (0.1, 0.01)]
+FORMATS = {"motef": DENSE + SPARSE, "motef:predict=true": DENSE, "choco-sgdm": DENSE + SPARSE}
+LONG = [(name, spec, dtype) for name in FORMATS for spec in FORMATS[name] for dtype in (torch.float32, torch.float64)]
 
 
 def long_run(method: Method, dtype: torch.dtype, net: Network, node: int | slice = slice(None)) -> Tensor:
