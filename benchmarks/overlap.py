@@ -62,8 +62,9 @@ WAIT, ALL, SHORTER = 0.05, 0.8, 1.0
 """The limits: waiting with overlap, waiting without it (most of the transfer), and the time of a round."""
 LEAST = 1.5
 WARM_UP = 3
-COMPUTE, PLANNED, STEPS = 0.2, 0.15, 10
-"""The case "million": seconds of computing, how far the plan may be off, and the steps that are measured."""
+COMPUTE, PLANNED, STEPS, EXCHANGES = 0.2, 0.15, 10, 3
+"""The case "million": seconds of computing, how far the plan may be off, and how many steps and exchanges are measured
+at least."""
 MILLION = (
     ("momentum-tracking", 1),
     ("motef:compress=quantize:bits=4", 1),
@@ -246,7 +247,7 @@ def train_million(spec: str, every: int, graph: topology.Topology) -> dict[str, 
     dist.barrier()
     told = plan(spec, graph, parameters=10**6, link=1e8, step=COMPUTE, every=every).step
     dist.barrier()
-    for _ in range(every * (STEPS // every + WARM_UP) if every > 1 else STEPS + WARM_UP):
+    for _ in range(every * (max(EXCHANGES, STEPS // every) + WARM_UP)):
         time.sleep(COMPUTE)
         model.weight.grad = gradient
         optimizer.step()
