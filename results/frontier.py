@@ -10,6 +10,7 @@ All of them continue where they were stopped. The best step size is that with th
 end; ones that diverged do not count.
 """
 
+import itertools
 import json
 import math
 import sys
@@ -19,6 +20,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from matplotlib.transforms import Bbox
+
 from gossamer._common.files import write_text
 from gossamer.experiments.experiment import Experiment
 from gossamer.experiments.grid import read_grid
@@ -27,6 +30,7 @@ from gossamer.experiments.store import StoredRun, runs_of
 from gossamer.methods import find
 from gossamer.report.conclusion import t_quantile
 from gossamer.report.figures import load_matplotlib, save
+from gossamer.report.style import looks, matplotlib_marker
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
@@ -94,7 +98,7 @@ class Comparison:
         for name, members in panels.items():
             base = next((c for c in members if self._is_base(c.experiment)), None)
             for cell in members:
-                rows.append({"panel": name, **_row(cell, base)})
+                rows.append({"panel": _split(name), **_row(cell, base)})
         return {"item": self.name, "title": self.title, "commands": self.commands, "cells": rows}
 
     def _is_base(self, experiment: Experiment) -> bool:
@@ -117,17 +121,15 @@ class Comparison:
             axes.legend(fontsize=8)
         else:
             figure.set_size_inches(8.5, 5 * len(panels))
-            for axes, panel in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
-                members = [row for row in rows if row["panel"] == panel]
-                places = [row["share"] for row in members]
-                axes.errorbar(places, *_accuracies(members), fmt="o", capsize=3)
-                axes.set_xscale("log")
-                for row, place, height in zip(members, places, _heights(members), strict=True):
-                    axes.text(1.06 * place, 100 * height, row["label"], fontsize=7.5, verticalalignment="center")
-                axes.set_xlim(min(places) / 1.3, 4)  # room for the last label
+            charts = figure.subplots(len(panels), squeeze=False)[:, 0]
+            for axes, panel in zip(charts, panels, strict=True):
+                _draw_frontier(axes, [row for row in rows if row["panel"] == panel])
                 axes.set_title(panel, fontsize=10)
                 axes.set_xlabel("bytes, as a share of Momentum Tracking's")
                 axes.set_ylabel("test accuracy (%)")
+            figure.draw_without_rendering()  # settles the layout, which the labels must fit into
+            for axes, panel in zip(charts, panels, strict=True):
+                _write_labels(axes, [row for row in rows if row["panel"] == panel])
         save(figure, path)
 
 
@@ -147,17 +149,53 @@ COMPARISONS = [
 ]
 
 
-def _heights(rows: list[dict[str, Any]]) -> list[float]:
-    """Where to write each label: beside its point, or as much below as the labels near it ask for."""
-    line = 0.033 * (max(row["mean"] for row in rows) - min(row["mean"] for row in rows))
-    heights: dict[int, float] = {}
-    for k in sorted(range(len(rows)), key=lambda k: -rows[k]["mean"]):
-        near = [heights[j] for j in heights if 1 / 4 < rows[k]["share"] / rows[j]["share"] < 4]
-        height = rows[k]["mean"]
-        while any(abs(height - other) < line for other in near):
-            height -= line / 4
-        heights[k] = height
-    return [heights[k] for k in range(len(rows))]
+def _draw_frontier(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """A point for each row, and the best accuracy that so many bytes or fewer reach."""
+    looks_of = looks(row["method"].partition(":")[0] for row in rows)
+    for row, height, spread in zip(rows, *_accuracies(rows), strict=True):
+        style = looks_of[row["method"].partition(":")[0]]
+        marker = {"marker": matplotlib_marker(style), "markersize": 6, "color": style.colour}
+        axes.errorbar(row["share"], height, spread or None, capsize=2, elinewidth=0.8, **marker)
+    ascending = sorted((row["share"], row["mean"]) for row in rows)
+    best = list(itertools.accumulate((100 * mean for _, mean in ascending), max))
+    axes.step([share for share, _ in ascending], best, where="post", color="#BBBBBB", linewidth=1, zorder=0)
+    axes.set_xscale("log")
+    axes.set_xlim(ascending[0][0] / 1.3, 4)  # room for the last label
+    axes.grid(alpha=0.25)
+
+
+def _write_labels(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """Every name at the nearest place around its point where it covers no point and no name; bars, where it must."""
+    places = [(row["share"], 100 * row["mean"]) for row in rows]
+    taken = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in axes.transData.transform(places)]
+    spreads = [100 * (row["std"] or 0.0) for row in rows]
+    ends = [[(x, y - spread), (x, y + spread)] for (x, y), spread in zip(places, spreads, strict=True)]
+    bars = [Bbox(axes.transData.transform(pair)).padded(1) for pair in ends]
+    font = {"fontsize": 7, "verticalalignment": "center", "textcoords": "offset points"}
+    pixels = axes.figure.dpi / 72
+    for row, place in zip(rows, places, strict=True):
+        label = axes.annotate(row["label"], place, (0, 0), horizontalalignment="left", **font)
+        at_point, found = label.get_window_extent(), []
+        label.remove()
+        for distance, turn in itertools.product(range(6, 200, 4), range(0, 360, 15)):
+            dx, dy = distance * math.cos(math.radians(turn)), distance * math.sin(math.radians(turn))
+            side, back = ("left", 0.0) if dx > 1 else ("right", 1.0) if dx < -1 else ("center", 0.5)
+            box = at_point.translated(pixels * dx - back * at_point.width, pixels * dy)
+            if axes.bbox.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
+                found.append((distance + 20 * box.count_overlaps(bars), distance, (dx, dy), side, box))
+        _, distance, offset, side, box = min(found, key=lambda entry: entry[0])
+        taken.append(box)
+        axes.annotate(row["label"], place, offset, horizontalalignment=side, **font)
+        if distance > 10:
+            line = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.5}
+            axes.annotate("", place, offset, textcoords="offset points", arrowprops=line)
+
+
+def _split(panel: str) -> str:
+    """A partition in words; other panels, which are methods, stay as they are."""
+    name, _, parameter = panel.partition("=")
+    words = {"k-class:k": f"{parameter} classes per node", "dirichlet:alpha": f"Dirichlet({parameter})"}
+    return words.get(name, panel)
 
 
 def _lost(topology: str) -> float:

@@ -100,23 +100,25 @@ def _is_measured(panel: dict[str, Any]) -> bool:
     return any(line["mean"] is not None for line in panel["methods"])
 
 
-def beside_the_paper(name: str) -> str:
-    """An item in one table: our figure, the paper's and the difference, and how many clear pairs rank alike."""
-    told = _read(RESULTS / name / "measured.json")
-    panels = [panel for panel in told["panels"] if _is_measured(panel)]
-    rows: dict[str, list[str]] = {}
-    for panel in panels:
-        for line in panel["methods"]:
-            paper = mean_std(line["paper_mean"], line["paper_std"])
-            difference = "" if line["mean"] is None else f" ({line['mean'] - line['paper_mean']:+.1f})"
-            rows.setdefault(line["label"], []).extend([paper, f"{_mean(line)}{difference}"])
-    agreeing = []
-    for panel in panels:
-        ranking = panel["ranking"]
-        agreeing += ["", f"{ranking['clear_agreeing']} of {ranking['clear_pairs']}"]
-    rows["pairs that the paper tells apart, in its order"] = agreeing
-    head = ["method", *(word for panel in panels for word in (f"{panel['title']}: paper", "ours (difference)"))]
-    return table(head, [[label, *cells] for label, cells in rows.items()])
+def beside_the_paper(*names: str) -> str:
+    """Items in one table: the paper's figure, ours and the difference, and how many clear pairs rank alike."""
+    rows: dict[str, dict[str, list[str]]] = {}
+    agreeing: dict[str, dict[str, list[str]]] = {}
+    for told in [_read(RESULTS / name / "measured.json") for name in names]:
+        for panel in filter(_is_measured, told["panels"]):
+            for line in panel["methods"]:
+                paper = mean_std(line["paper_mean"], line["paper_std"])
+                difference = "" if line["mean"] is None else f" ({line['mean'] - line['paper_mean']:+.1f})"
+                rows.setdefault(line["label"], {})[panel["title"]] = [paper, f"{_mean(line)}{difference}"]
+            ranking = panel["ranking"]
+            if ranking["clear_pairs"]:
+                title = f"{told['title'].partition(':')[0]}: pairs that the paper tells apart, in its order"
+                found = ["", f"{ranking['clear_agreeing']} of {ranking['clear_pairs']}"]
+                agreeing.setdefault(title, {})[panel["title"]] = found
+    panels = list(dict.fromkeys(title for cells in rows.values() for title in cells))
+    head = ["method", *(word for title in panels for word in (f"{title}: paper", "ours (difference)"))]
+    lines = [*rows.items(), *agreeing.items()]
+    return table(head, [[label, *(word for t in panels for word in cells.get(t, ["", ""]))] for label, cells in lines])
 
 
 def endings(name: str) -> str:
