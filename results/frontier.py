@@ -1,6 +1,7 @@
-"""Comparisons with paired differences over seeds: accuracy against bytes (frontier, frontier-long), and lossy links.
+"""Comparisons with paired differences over seeds: accuracy against bytes (frontier, frontier-long, frontier-draws) and
+lossy links.
 
-    gossamer sweep results/NAME/sweep.toml --out results/runs     NAME is frontier, frontier-long or lossy
+    gossamer sweep results/NAME/sweep.toml --out results/runs     NAME is one of these, or lossy
     python results/frontier.py frontier                           frontier/seeds.toml: the best step sizes, other seeds,
                                                                   of the methods that sweep.toml runs on one
     gossamer sweep results/frontier/seeds.toml --out results/runs
@@ -140,6 +141,12 @@ COMPARISONS = [
     Comparison(
         "frontier-long",
         "Accuracy against bytes after 100 epochs, LeNet on CIFAR-10, ring of 8",
+        "partition",
+        {"method": "momentum-tracking"},
+    ),
+    Comparison(
+        "frontier-draws",
+        "Three draws of the nodes, after 100 epochs, LeNet on CIFAR-10, ring of 8",
         "partition",
         {"method": "momentum-tracking"},
     ),
